@@ -55,7 +55,7 @@ OF_TRAININGS = "seeds", "jobs", "total_frames", "episodes", "trust", "folder"
 class Arguments:
     """The options of a comparison."""
 
-    given: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUN|RESULT.json")] = ()
+    given: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN|RESULT.json ...]")] = ()
     """Folders of finished runs, and earlier results (.json), without training them again; before all flags."""
     agents: tuple[str, ...] = ()
     """Train these: presets by name, or YAML files of settings."""
@@ -124,7 +124,7 @@ def _main(argv: Sequence[str]) -> int:
     command_line.show(console, overview(ordered))
     if single := [label for label, group in comparison.grouped(ordered).items() if len(group) == 1]:
         say = "no interval, because of one seed, which says nothing about the next: "
-        command_line.say(console, f"{say}{', '.join(single)}; train with --seeds 0 1 2 or more")
+        command_line.say(console, f"{say}{'; '.join(single)} (train with --seeds 0 1 2 or more)")
     written = ", ".join(str(with_suffix(arguments.out, suffix)) for suffix in SUFFIXES)
     command_line.say(console, f"written to {written}: the runs, the table with all columns, the curves")
     return 0

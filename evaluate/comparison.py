@@ -150,9 +150,9 @@ def _points(folder: Path, evaluation: Evaluation, is_supervised: bool) -> dict[s
     if is_supervised:
         curve = read_curve(folder, "return", is_optional=True)
         returns = np.interp(found.frames, curve.frames, curve.values) if len(curve.frames) else None
-    rates = None
-    if evaluation.success_rate is not None:
-        rates = at_frames(read_curve(folder, "success", is_optional=True), found.frames)
+    successes = read_curve(folder, "success", is_optional=True)
+    is_reported = evaluation.success_rate is not None or len(successes.frames)
+    rates = at_frames(successes, found.frames) if is_reported else None
     thin = thinned(found)
     scores = {"returns": returns, "successes": rates, "accuracies": found.values if is_supervised else None}
     return {"frames": thin.frames.tolist(), "seconds": thin.seconds.round(1).tolist()} | {

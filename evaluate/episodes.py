@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from contextlib import closing
+from copy import copy
 from dataclasses import asdict
 from functools import partial
 from numbers import Real
@@ -64,7 +65,12 @@ class PlaySettings(NamedTuple):
 
 
 class UniformPolicy:
-    """The uniform random policy, the baseline for scores."""
+    """The uniform random policy, the baseline for scores.
+
+    Args:
+      spec: of the observations and actions.
+      seed: of continuous actions; evaluations use their own.
+    """
 
     def __init__(self, spec: SpaceSpec, seed: int = 0) -> None:
         self.spec, self.generator = spec, torch.Generator().manual_seed(seed)
@@ -240,7 +246,8 @@ def _play_part(
     on_progress: OnProgress = ignore_progress,
 ) -> Episodes:
     if isinstance(policy, UniformPolicy):
-        policy = UniformPolicy(policy.spec, settings.seed + 1)  # other numbers in every part, and than the sampling's
+        policy = copy(policy)
+        policy.generator = torch.Generator().manual_seed(settings.seed + 1)  # other numbers than the sampling's
     lanes = max(episodes, getattr(policy, "least_lanes", 1))
     with torch.no_grad(), closing(make_env(env, lanes)) as made:
         return _play_each_once(policy, lanes_for(policy, made, settings), episodes, settings, on_progress)

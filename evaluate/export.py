@@ -180,7 +180,7 @@ def export(
     with evaluating(policy):
         compared = None if out.suffix == SUFFIX else _compared(actor_critic, saved, name_of(env), out.suffix)
         played = Statistics.of(play(compared or policy, env, episodes, settings, on_progress))
-    provenance = provenance_of(played, seed, env)
+    provenance = provenance_of(played, settings.seed, env)
     if compared:
         write_atomically(out, compared.program.data)
     elif saved:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from numbers import Real
 from os import PathLike
 from pathlib import Path
@@ -26,8 +27,12 @@ MEAN, DIFFERENCE = "mean (95 % interval)", "difference from the first (95 % inte
 
 
 def with_suffix(path: Path, suffix: str) -> Path:
-    """The path with the suffix appended, even if the name contains dots. Raises ValueError if it has no name."""
-    if path.name in ("", ".."):
+    """The path with the suffix appended, even if the name contains dots.
+
+    Raises:
+      ValueError: without a name, or if it ends in one of `SUFFIXES`.
+    """
+    if path.name in ("", "..") or path.suffix in SUFFIXES:
         raise ValueError(f"out: expected the name of a file, without a suffix, got {str(path)!r}")
     return path.with_name(path.name + suffix)
 
@@ -50,7 +55,7 @@ def write_report(
     marks: Mapping[str, float],
 ) -> str:
     """Write JSON, table and figure, OUT with each of `SUFFIXES`; returns the table."""
-    groups = grouped(runs)
+    groups = grouped(with_failures(runs))
     write(runs_of(groups), with_suffix(out, ".json"))
     text = table(groups, frame_marks, minute_marks)
     write_atomically(with_suffix(out, ".md"), text.encode())
@@ -77,6 +82,23 @@ def metric_of(runs: Sequence[ComparedRun]) -> str:
     if any(run.values_of("return") is None for run in runs):
         raise ValueError("expected runs with a common score: in some no episode has ended, others have no accuracy")
     return "return"
+
+
+def with_failures(runs: Sequence[ComparedRun]) -> list[ComparedRun]:
+    """The runs; some environments report only successes, so a run without any has a rate of 0 if another has one."""
+    reporting = {evaluated_in(run) for run in runs if run.evaluation.success_rate is not None}
+    is_failure = [run.evaluation.success_rate is None and evaluated_in(run) in reporting for run in runs]
+    return [_failed(run) if fails else run for run, fails in zip(runs, is_failure, strict=True)]
+
+
+def _failed(run: ComparedRun) -> ComparedRun:
+    """The run with success rates of 0, those of its curve unless it has some."""
+    return replace(
+        run,
+        evaluation=replace(run.evaluation, success_rate=0.0),
+        random_success_rate=0.0,
+        curve=replace(run.curve, successes=run.curve.successes or [0.0] * len(run.curve.frames)),
+    )
 
 
 def mean_at(runs: Sequence[ComparedRun], metric: str, name: str, mark: float) -> float | None:
@@ -140,8 +162,8 @@ def table(
 
 def overview(runs: Sequence[ComparedRun]) -> Table:
     """The columns of `table` that fit into a terminal."""
-    groups = grouped(runs)
-    metric, rows = metric_of(runs), _rows(groups)
+    groups = grouped(with_failures(runs))
+    metric, rows = metric_of(runs_of(groups)), _rows(groups)
     shown = Table(title=f"{METRICS[metric].label}, evaluated after training")
     names = ["agent", MEAN, DIFFERENCE, "frames/s"]
     if len({run.frames for run in runs}) > 1:
@@ -200,7 +222,7 @@ def random_play(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> dic
     name = "uniform random play"
     runs = runs_of(groups)
     scores = {evaluated_in(run): score for run in runs if (score := run.random_score(metric)) is not None}
-    if len(set(scores.values())) == 1:
+    if len(set(scores.values())) == 1 and len(scores) == len({evaluated_in(run) for run in runs}):
         return {name: next(iter(scores.values()))}
     at_most = ", {:,} steps at most" if len({limit for _, limit in scores}) > 1 else ""
     return {f"{name}, {env}{at_most.format(limit)}": score for (env, limit), score in scores.items()}

@@ -276,8 +276,10 @@ def policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy, 
             f"{name_of(env)}: every episode needs its own environment"
         )
     policy = agent.agent if isinstance(agent, SavedAgent) else agent
-    if not hasattr(policy, "step"):
+    if isinstance(policy, type) or not (hasattr(policy, "step") and hasattr(policy, "initial_state")):
         hint = "; pass its .agent, or rmc.load(run.path)" if hasattr(agent, "agent") else ""
+        if isinstance(policy, type):
+            hint = f": the class {policy.__name__}; pass an object of it"
         if isinstance(agent, str | PathLike):
             hint = f"; pass rmc.load({fspath(agent)!r})"
         raise ValueError(

@@ -19,6 +19,7 @@ from rmc_agents.evaluate.actions import shares
 from rmc_agents.types import AgentOutput, State, TimeStep, at
 
 MAX_ROWS = 64
+MAX_CELLS = 16 * 17  # of a table of attention: 16 slots
 """Maximum rows of a strip; of many units, such as an LSTM's, those that vary most are kept."""
 MAX_PEAKS, MIN_PEAK = 12, 0.05
 SAME_ACTION = 1e-3
@@ -120,9 +121,11 @@ def _attention(weights: Tensor | None) -> list[dict[str, Any]]:
     to = attention_columns(slots, columns)
     is_table = not is_window(slots, columns)
     labels = [f"{start} → {end}" for start in to[:-1] for end in to] if is_table else to
+    most = MAX_CELLS if is_table else MAX_ROWS
     packed = []
     for head in range(heads):
-        one = strip(f"head {head + 1}", "attention", labels, finite(weights[:, -1, head].flatten(1)), 0.0, 1.0)
+        values = finite(weights[:, -1, head].flatten(1))
+        one = strip(f"head {head + 1}", "attention", labels, values, 0.0, 1.0, most)
         packed.append(one | ({"shape": [slots, columns]} if is_table and len(one["labels"]) == len(labels) else {}))
     return packed
 
@@ -151,7 +154,13 @@ def _per_slot_or_unit(
 
 
 def strip(
-    name: str, group: str, labels: Sequence[str], values: Floats, low: float | None = None, high: float | None = None
+    name: str,
+    group: str,
+    labels: Sequence[str],
+    values: Floats,
+    low: float | None = None,
+    high: float | None = None,
+    most: int = MAX_ROWS,
 ) -> dict[str, Any]:
     """Pack values `[T, R]` as bytes; if there are many rows, only those that vary most.
 
@@ -161,10 +170,11 @@ def strip(
       labels: of the R rows.
       values: the numbers.
       low, high: the values of bytes 0 and 255; None: the minimum and the maximum.
+      most: the number of rows that is not too many.
     """
-    if len(labels) > MAX_ROWS:
-        kept = np.sort(np.argsort(-values.std(axis=0), kind="stable")[:MAX_ROWS])
-        name = f"{name} ({MAX_ROWS} of {len(labels)}, those that vary most)"
+    if len(labels) > most:
+        kept = np.sort(np.argsort(-values.std(axis=0), kind="stable")[:most])
+        name = f"{name} ({most} of {len(labels)}, those that vary most)"
         labels, values = [labels[i] for i in kept], values[:, kept]
     low = float(values.min()) if low is None else low
     high = max(float(values.max()) if high is None else high, low + 1e-6)

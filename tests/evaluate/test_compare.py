@@ -158,6 +158,25 @@ def test_random_play_within_other_step_limits_has_its_own_row() -> None:
     }
 
 
+def test_random_play_that_one_environment_lacks_is_that_of_the_other() -> None:
+    runs = [replace(make_run(env="recall"), chance=0.5), make_run(env="minipacman")]
+    assert report.random_play(comparison.grouped(runs), "accuracy") == {"uniform random play, recall": 0.5}
+
+
+def test_a_run_without_success_fails_where_another_succeeds(tmp_path: Path) -> None:
+    success, nothing = make_run(), make_run(seed=1)
+    success = replace(
+        success,
+        evaluation=replace(success.evaluation, success_rate=0.5),
+        random_success_rate=0.0,
+        curve=replace(success.curve, successes=[0.5] * len(success.curve.frames)),
+    )
+    report.write_report([success, nothing], tmp_path / "c", (), (), {})
+    row = rows_of((tmp_path / "c.md").read_text())["a"]
+    assert row["evaluation, by seed"] == "0.500, 0.000"
+    assert [run.random_success_rate for run in comparison.read(tmp_path / "c.json")] == [0.0, 0.0]
+
+
 def test_a_mark_before_a_curve_begins_has_no_value() -> None:
     assert [report.mean_at([make_run()], "return", "frames", mark) for mark in (59, 3000, 6001)] == [None, 3.0, None]
 
@@ -323,6 +342,7 @@ def test_a_resume_command_has_the_flags_that_the_run_needs(tmp_path: Path, monke
     [
         (".", [], "out: expected the name of a file, without a suffix, got '.'"),
         ("..", [], "out: expected the name"),
+        ("c.json", [], "out: expected the name of a file, without a suffix, got 'c.json'"),
         ("c", [1.0, math.nan], "marks of columns: expected numbers above 0, got nan"),
         ("c", [-5.0], "marks of columns: expected numbers above 0, got -5"),
         ("c", ["1e6"], "marks of columns: expected numbers above 0, got '1e6'"),

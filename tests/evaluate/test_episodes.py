@@ -19,7 +19,7 @@ from rmc_agents.evaluate.episodes import MAX_LANES, PlaySettings, UniformPolicy,
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, Statistics
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli as train_cli
-from rmc_agents.types import TimeStep
+from rmc_agents.types import AgentOutput, State, TimeStep
 
 CPU = torch.device("cpu")
 LONG = 20
@@ -173,6 +173,20 @@ def test_random_numbers_differ_between_parts_and_between_seeds(monkeypatch: pyte
     assert len(set(returns[0].tolist())) == 4
     assert (returns[0] == returns[1]).all()
     assert not set(returns[0].tolist()) & set(returns[2].tolist())
+
+
+class OneActionPolicy(UniformPolicy):
+    """Always the same number."""
+
+    def step(self, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:
+        output, state = super().step(steps, state)
+        output.policy_logits[:, 0] = 0.25
+        return output, state
+
+
+def test_a_subclass_of_random_play_is_the_policy_that_plays() -> None:
+    returns = play(OneActionPolicy(env_spec(Echo)), Echo, 4, PlaySettings(0, CPU)).returns
+    assert len(set(returns.tolist())) == 1
 
 
 class Agreement(ParityEnv):

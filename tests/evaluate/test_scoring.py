@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Discrete
@@ -84,7 +85,7 @@ def test_a_page_has_an_episode_of_each_agent(agent: rmc.ActorCritic, tmp_path: P
 
 def test_a_saved_agent_is_exported_and_opened_again(tmp_path: Path) -> None:
     saved = rmc.load("recall-rmc", device="cpu")
-    exported = rmc.export(saved, tmp_path / "recall.safetensors", 12, seed=3)
+    exported = rmc.export(saved, tmp_path / "recall.safetensors", 12, seed=np.int64(3))  # type: ignore[arg-type]
     assert exported.statistics == rmc.evaluate(saved, None, 12, seed=3)
     assert rmc.load(tmp_path / "recall.safetensors").provenance == exported.provenance
     assert exported.difference is None
@@ -102,6 +103,10 @@ def test_a_saved_agent_is_exported_and_opened_again(tmp_path: Path) -> None:
         (
             lambda agent: rmc.evaluate("recall-rmc", "recall"),
             "expected an ActorCritic, a Policy or the result of rmc.load",
+        ),
+        (
+            lambda agent: rmc.evaluate(rmc.UniformPolicy, Noise),
+            "the class UniformPolicy; pass an object of it",
         ),
         (lambda agent: rmc.evaluate(agent, Noise, 0), "episodes: expected an int of at least 1, got 0"),
         (lambda agent: rmc.evaluate(agent, Noise, max_steps=0), "max_steps: expected an int of at least 1, got 0"),

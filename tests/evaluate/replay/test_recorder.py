@@ -93,6 +93,13 @@ def test_strips_of_slots_are_the_cores() -> None:
     assert {"input gate", "forget gate", "memory: change"} < set(found)
 
 
+def test_the_table_of_eight_slots_is_complete() -> None:
+    agent = decided_agent("rmc", mem_slots=8)
+    attention = strips(agent, played(agent))[0]
+    assert attention["shape"] == [8, 9]
+    assert len(attention["labels"]) == 72
+
+
 def test_strips_of_a_window_are_the_steps_that_it_looks_at() -> None:
     agent = decided_agent("transformer", memory_length=3)
     episode = played(agent)
