@@ -23,6 +23,11 @@ def decimals(*scores: float) -> int:
     return max(1, 2 - math.floor(math.log10(largest))) if largest else 1
 
 
+def counted(number: int, what: str) -> str:
+    """'1 lane', '2 lanes'."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def plain_number(value: float) -> str:
     """At most two decimals, without trailing zeros."""
     return f"{round(value, 2) + 0.0:,.2f}".rstrip("0").rstrip(".")

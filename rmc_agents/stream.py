@@ -205,9 +205,9 @@ class Lanes(EndedEpisodes):
     def read_targets(self) -> Tensor:
         """The targets `[B]` in the infos of the last step. Raises ValueError if they are not actions."""
         raw = np.asarray(self.infos.get("target", np.full(self.num_lanes, NO_TARGET)))
-        if raw.shape != (self.num_lanes,) or raw.dtype.kind not in "biuf":
+        if raw.shape != (self.num_lanes,) or raw.dtype.kind not in "biu":
             raise ValueError(f"infos['target']: expected an action per lane, got {raw.dtype} {list(raw.shape)}")
-        raw = raw.astype(np.int64) if raw.dtype.kind in "biu" else raw
+        raw = raw.astype(np.int64)
         has_target = np.asarray(self.infos.get("_target", True), bool)  # gymnasium's mask of lanes with the info
         # The action at an episode's last observation is ignored.
         is_asked = has_target & ~self._is_last & (raw != NO_TARGET)
@@ -297,7 +297,7 @@ def check_targets(asked: Tensor, spec: SpaceSpec) -> None:
         raise ValueError(
             f"infos['target']: expected actions that count from 0 or more, got a space from {low} to {high}"
         )
-    if asked.is_floating_point() or (asked < low).any() or (asked > high).any():
+    if (asked < low).any() or (asked > high).any():
         raise ValueError(
             f"infos['target']: expected actions from {low} to {high}, or {NO_TARGET} where nothing is asked, got "
             f"{asked.unique().tolist()[:8]}"

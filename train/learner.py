@@ -30,7 +30,7 @@ def diverged(what: str) -> Diverged:
     """The error, with advice."""
     return Diverged(
         f"training diverged {what}: try a smaller --learning-rate, or look for huge observations or rewards, or NaN in "
-        "custom parts; earlier checkpoints are intact"
+        "custom parts"
     )
 
 

@@ -24,7 +24,7 @@ from .distributed import learners
 from .distributed.follower import CONTINUE, END, SAVE, lead
 from .evaluating import Evaluator
 from .finish import finish, only_python_opens, summarize
-from .learner import Learner
+from .learner import Diverged, Learner
 from .reporting.clock import TrainingClock
 from .reporting.reporter import Reporter
 from .reporting.tracking import MakeTracker, Tracking
@@ -130,6 +130,11 @@ class RunLoop:
             if isinstance(error, WorkerError) and self._is_saved():
                 saved = f"saved at {self.trainer.frames:,} frames; once the cause is removed, continue"
                 self._say(f"{saved} with: {self._resume_command()}")
+            elif isinstance(error, Diverged) and has_checkpoints(self.folder.path):
+                self._say(
+                    "a resume would diverge again, as its settings are the same; a new run with others can begin with "
+                    f"this one's weights: --init-from {quoted(self.folder.path)}"
+                )
             elif has_checkpoints(self.folder.path):
                 self._say(
                     "once the cause is removed, continue from the newest checkpoint with: " + self._resume_command()

@@ -111,7 +111,7 @@ class OnPolicy(Learner):
         frames = self.train.unroll_length * self.share.total
         if self.curriculum.count(frames, rollout, self.lanes.episodes[earlier:], self.lanes):
             self._begin_next_stage()
-        return metrics | {"curriculum/stage": torch.tensor(1.0 + self.curriculum.stage)}
+        return metrics | {"curriculum/stage": torch.tensor(float(self.stage))}
 
     def _begin_next_stage(self) -> None:
         """Begin the curriculum's next stage. Until its environment is made, the earlier one stays."""
@@ -185,6 +185,11 @@ class OnPolicy(Learner):
             return iter([slice(None)])  # views, no copies
         every = minibatches(self.shares, self.train.ppo_epochs, self.train.ppo_minibatches, self.shuffling)
         return (parts[distributed.rank()] for parts in every)
+
+    @property
+    def stage(self) -> int:
+        """The stage of the curriculum, from 1."""
+        return 1 + self.curriculum.stage
 
     def describe(self) -> list[str]:
         """The first lines that a run prints."""

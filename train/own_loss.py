@@ -17,7 +17,8 @@ from . import distributed
 
 Loss = Callable[..., Tensor | tuple[Tensor, Mapping[str, Any]]]
 """`loss(agent, rollout, targets, **loss_args)`: see `register_loss`."""
-GROUPS, NAMES = ("charts/", "evaluation/", "final/"), ("losses/loss", "losses/grad_norm")
+GROUPS = ("actors/", "charts/", "curriculum/", "diagnostics/", "evaluation/", "final/", "time/")
+NAMES = ("losses/loss", "losses/grad_norm")
 """Beginnings of the metric names that a training uses itself, and other names that it uses."""
 _registry = Registry("loss", LOSSES)
 
@@ -28,8 +29,9 @@ def register_loss(name: str, loss: Loss) -> None:
     It is called as `loss(agent, rollout, targets, **loss_args)` for each minibatch: an `ActorCritic`; T steps of some
     lanes, a `Rollout`; and their `losses.Targets`, each `[T, B]`, which the settings determine (`discount`,
     `trace_lambda`, `reward_scale`, `normalize_advantages`). It returns a scalar, or one and a dict of metrics, also
-    scalars, by their TensorBoard names: the same ones in every call, none that begins with charts/, evaluation/ or
-    final/, nor losses/loss or losses/grad_norm, which the training has itself. If all are means over the steps at which
+    scalars, by their TensorBoard names: the same ones in every call, none that begins with actors/, charts/,
+    curriculum/, diagnostics/, evaluation/, final/ or time/, nor losses/loss or losses/grad_norm, which the training has
+    itself. If all are means over the steps at which
     `targets.valid` is True, several learners compute what one does.
 
     Args:

@@ -10,6 +10,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from rmc_agents.config import Config, TrainConfig
 from rmc_agents.episodes import Episode
+from rmc_agents.formatting import counted
 from rmc_agents.losses import Metrics
 from rmc_agents.runs.saved import Provenance, count_parameters
 from rmc_agents.spaces import SpaceSpec
@@ -97,6 +98,11 @@ class Trainer(ABC):
     def save_best(self, run_dir: Path, provenance: Provenance) -> None:
         """Save the agent in a run's folder as the best so far, with its evaluation (see `runs.best`)."""
 
+    @property
+    def stage(self) -> int:
+        """The stage of the curriculum, from 1."""
+        return 1
+
     @abstractmethod
     def set_state(self, state: dict[str, Any]) -> None:
         """Continue from a saved state."""
@@ -111,11 +117,10 @@ def describe(trainer: Trainer, *memory: nn.Module) -> str:
     config = trainer.config
     total = count_parameters(trainer.agent.parameters())
     core = count_parameters(parameter for module in memory for parameter in module.parameters())
-    threads = torch.get_num_threads()
     return (
         f"{config.env.env}, core {config.core.core}: {total:,} parameters ({core:,} in the core), "
-        f"{config.env.num_envs} lanes on {trainer.lanes.device}{_learners(config)}, {trainer.backend} scan, "
-        f"{threads} {'thread' if threads == 1 else 'threads'}, seed {config.run.seed}"
+        f"{counted(config.env.num_envs, 'lane')} on {trainer.lanes.device}{_learners(config)}, {trainer.backend} scan, "
+        f"{counted(torch.get_num_threads(), 'thread')}, seed {config.run.seed}"
     )
 
 

@@ -210,7 +210,8 @@ class Config:
 
     def leaves_learning(self) -> bool:
         """Whether all settings for learning are the defaults, which are Mini PacMan's, in another environment."""
-        return not self.env.env.startswith("minipacman") and not LEARNING.intersection(Config().differing(self))
+        defaults = Config().updated({"algo": self.train.algo}).settled()
+        return not self.env.env.startswith("minipacman") and not LEARNING.intersection(defaults.differing(self))
 
     def check_parts(self) -> None:
         """Reject an unknown core, encoder or loss without importing torch.

@@ -113,11 +113,13 @@ def test_settings_reach_the_model() -> None:
     assert a2c.policy.net_arch == [12, 9]
 
 
-@pytest.mark.parametrize(("frames", "minibatches"), [(5120, 4), (7, 3), (2, 5), (9, 2), (10, 9)])
-def test_no_minibatch_is_a_single_frame(frames: int, minibatches: int) -> None:
-    size = _batch_size(frames, minibatches)
-    assert size >= 2
-    assert frames % size != 1
+@pytest.mark.parametrize(
+    ("frames", "minibatches", "least"), [(5120, 4, 2), (7, 3, 2), (2, 5, 2), (9, 2, 2), (10, 9, 2), (1, 4, 1)]
+)
+def test_no_minibatch_has_too_few_frames(frames: int, minibatches: int, least: int) -> None:
+    size = _batch_size(frames, minibatches, least)
+    assert size >= least
+    assert frames % size == 0 or frames % size >= least
     assert -(-frames // size) <= minibatches
 
 
@@ -158,6 +160,22 @@ def test_success_is_counted_where_the_environment_reports_it() -> None:
     episodes = lanes.take_episodes()
     assert episodes
     assert all(episode.success == (episode.episode_return > 0) for episode in episodes)
+
+
+def test_an_episode_that_reports_no_success_fails_where_others_report_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    lanes = Sb3Lanes(Config().updated({"env": "memory-s7", "num_envs": 2}, "test"), CPU)
+    lanes.seed(0)
+    obs = lanes.reset()
+    results = iter([(np.array([True, False]), [{}, {}]), (np.array([True, True]), [{"is_success": True}, {}])])
+
+    def step_wait() -> Any:
+        dones, infos = next(results)
+        return obs, np.zeros(2), dones, [info | {"terminal_observation": obs[0]} for info in infos]
+
+    monkeypatch.setattr(lanes.venv, "step_wait", step_wait)
+    for _ in range(2):
+        lanes.step_wait()
+    assert [episode.success for episode in lanes.take_episodes()] == [None, True, False]
 
 
 @pytest.mark.parametrize("algo", POLICIES)

@@ -258,18 +258,19 @@ def test_a_wrong_stage_in_a_checkpoint_is_refused() -> None:
 
 
 def test_the_command_reports_the_stages_and_resumes_exactly(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    stage = "{env_kwargs: {most: 2}, frames: 30}"
+    stage = "{env_kwargs: {most: 2}, frames: 90}"
     flags = ["--algo", "supervised", "--env", TASK, "--core", "lstm", "--curriculum", stage]
     flags += ["--learning-rate-schedule", "constant"]
     for folder, first in (("whole", 160), ("parts", 80)):
         assert train(*flags, "--total-frames", str(first), "--run-dir", str(tmp_path / folder)) == 0
     output = capsys.readouterr().out
-    assert "curriculum: most=2 until frames 30, then the environment itself" in output
-    assert "stage 2 of 2 begins at 40 frames: the environment itself" in output
+    assert "curriculum: most=2 until frames 90, then the environment itself" in output
+    assert output.count("stage 2 of 2 begins at 120 frames: the environment itself") == 1
     assert resume(tmp_path / "parts", "--total-frames", "160") == 0
+    assert "stage 2 of 2 begins at 120 frames: the environment itself" in capsys.readouterr().out
     assert_same(newest(tmp_path / "whole"), newest(tmp_path / "parts"))
     config = Config().updated_from_yaml(tmp_path / "whole" / "config.yaml")
-    assert config.env.curriculum == ({"env_kwargs": {"most": 2}, "frames": 30},)
+    assert config.env.curriculum == ({"env_kwargs": {"most": 2}, "frames": 90},)
 
 
 def test_a_success_rate_that_is_never_reported_is_warned_about_once(caplog: pytest.LogCaptureFixture) -> None:

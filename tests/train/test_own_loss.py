@@ -95,6 +95,7 @@ def test_a_command_imports_the_module_of_the_flag(tmp_path: Path, monkeypatch: p
         (lambda agent, rollout, targets: (agent.value.bias.sum(), {"x": "y"}), "metric x: expected a scalar, got str"),
         (lambda agent, *_: (agent.value.bias.sum(), {"a": 1, 2: 1}), r"metrics with texts as names, got \['a', 2\]"),
         (lambda agent, *_: (agent.value.bias.sum(), {"charts/SPS": 1}), "the training itself has a metric charts/SPS"),
+        (lambda agent, *_: (agent.value.bias.sum(), {"time/x": 1}), "the training itself has a metric time/x"),
         (
             lambda agent, *_: (agent.value.bias.sum(), {"losses/loss": 1}),
             "the training itself has a metric losses/loss",

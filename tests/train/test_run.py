@@ -387,7 +387,9 @@ def test_a_new_run_names_the_preset_of_its_environment(tmp_path: Path) -> None:
     assert "--config" not in out.getvalue()
 
 
-@pytest.mark.parametrize(("further", "is_said"), [({}, True), ({"learning_rate": 1e-3}, False)])
+@pytest.mark.parametrize(
+    ("further", "is_said"), [({}, True), ({"learning_rate": 1e-3}, False), ({"algo": "sb3-ppo"}, True)]
+)
 def test_a_new_run_of_another_task_says_whose_settings_it_has(
     further: dict[str, Any], is_said: bool, tmp_path: Path
 ) -> None:

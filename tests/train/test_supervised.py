@@ -176,13 +176,13 @@ def test_a_target_that_means_something_else_matters_to_supervised_learning_alone
         train_in(settings | {"algo": "supervised"}, env=lambda: Asking("left"), run_dir=tmp_path / "other")
 
 
-@pytest.mark.parametrize("target", [3, -2, 0.5])
+@pytest.mark.parametrize("target", [3, -2])
 def test_targets_that_are_no_actions_are_refused(target: object) -> None:
     with pytest.raises(ValueError, match=r"infos\['target'\]: expected actions from 0 to 2, or -1"):
         read_targets(Asking(target))
 
 
-@pytest.mark.parametrize("target", [np.array([0, 1]), "left"])
+@pytest.mark.parametrize("target", [np.array([0, 1]), "left", -1.0])
 def test_targets_are_one_action_per_lane(target: object) -> None:
     with pytest.raises(ValueError, match=r"infos\['target'\]: expected an action per lane, got"):
         read_targets(Asking(target))

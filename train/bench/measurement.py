@@ -16,6 +16,7 @@ from rmc_agents.config import Config
 from rmc_agents.cores import Core
 from rmc_agents.cores.inspection import products_of
 from rmc_agents.distributions import forbid
+from rmc_agents.formatting import counted
 from rmc_agents.kernels.operations import Product
 from rmc_agents.runs.saved import count_parameters
 from rmc_agents.train.algorithms import ON_POLICY, new_trainer
@@ -213,11 +214,13 @@ def _device_name(device: torch.device) -> str:
 
 def _print_header(trainer: OnPolicy, console: Console) -> None:
     config, length, lanes = trainer.config, trainer.train.unroll_length, trainer.lanes.num_lanes
+    sizes = [count_parameters(module.parameters()) for module in (trainer.agent, trainer.agent.core)]
+    threads = counted(torch.get_num_threads(), "thread")
     command_line.say(
         console,
-        f"{config.env.env}, core {config.core.core}: {count_parameters(trainer.agent.parameters()):,} parameters "
-        f"({count_parameters(trainer.agent.core.parameters()):,} in the core), {lanes} lanes x {length} steps, "
-        f"{_device_name(trainer.lanes.device)}, {torch.get_num_threads()} threads, torch {torch.__version__}",
+        f"{config.env.env}, core {config.core.core}: {sizes[0]:,} parameters ({sizes[1]:,} in the core), "
+        f"{counted(lanes, 'lane')} x {counted(length, 'step')}, {_device_name(trainer.lanes.device)}, {threads}, torch "
+        f"{torch.__version__}",
     )
 
 

@@ -211,6 +211,11 @@ def check_settings(config: Config) -> None:
     actors, batch = settings.actors, settings.rollouts_per_update
     if batch > actors:
         raise ValueError(f"batch_rollouts: expected at most as many as there are actors, {actors}, got {batch}")
+    if batch * settings.lanes_per_actor * config.train.unroll_length < 2 and config.train.normalize_advantages:
+        raise ValueError(
+            "updates: expected at least 2 frames, batch_rollouts * lanes_per_actor * unroll_length, to normalise their "
+            "advantages, got 1"
+        )
     oldest = math.ceil(actors * settings.rollouts_ahead / batch)
     if settings.max_policy_lag < oldest:
         raise ValueError(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
@@ -69,15 +70,16 @@ class Reporter:
         self._recent: deque[Episode] = deque(maxlen=RECENT)
         self._since_point: list[Episode] = []
         self._reports_success = False
-        self._stage = None if trainer.updates else 1  # of a curriculum, from 1; None: not known, of a resumed run
+        self._stage = trainer.stage
         self._metrics: Metrics = {}  # of the newest update
         self._earlier, self._began = seconds, clock()
         self._point = (self._began, trainer.frames)
         self._progress = Progress(
             TextColumn("{task.completed:,.0f}/{task.total:,.0f} frames"),
             BarColumn(bar_width=8),
-            TextColumn("{task.fields[speed]}/s  {task.fields[headline]}{task.fields[evaluation]}  ETA"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[speed]}/s  ETA", table_column=Column(min_width=12, no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(min_width=7, no_wrap=True)),
+            TextColumn("{task.fields[headline]}{task.fields[evaluation]}"),  # last: a narrow terminal cuts it
             console=console,
             disable=not console.is_interactive,
             get_time=clock,
@@ -139,7 +141,7 @@ class Reporter:
         if "curriculum/stage" not in metrics:
             return
         stage, stages = int(metrics["curriculum/stage"].item()), stages_of(self.trainer.config.env.curriculum)
-        if self._stage not in (None, stage):
+        if stage != self._stage:
             what = str(stages[stage - 1]) if stage <= len(stages) else "the environment itself"
             say(self.console, f"stage {stage} of {len(stages) + 1} begins at {self.trainer.frames:,} frames: {what}")
         self._stage = stage

@@ -48,7 +48,8 @@ def make_model(config: Config, env: VecEnv, device: torch.device) -> OnPolicyAlg
         "max_grad_norm": train.max_grad_norm,
         "normalize_advantage": train.normalize_advantages,
     }
-    batch_size = _batch_size(config.env.num_envs * train.unroll_length, train.ppo_minibatches)
+    frames, least = config.env.num_envs * train.unroll_length, 2 if train.normalize_advantages else 1
+    batch_size = _batch_size(frames, train.ppo_minibatches, least)
     if train.algo == "sb3-a2c":
         options["use_rms_prop"] = False  # so that the learning rate means the same for all algorithms
     else:
@@ -121,15 +122,16 @@ def _convolves(config: Config, space: Space) -> bool:
     return found and encoder != "mlp" and chosen != "mlp"
 
 
-def _batch_size(frames: int, minibatches: int) -> int:
-    """The batch size for at most `minibatches`, none with a single frame, because its advantage cannot be normalised.
+def _batch_size(frames: int, minibatches: int, least: int) -> int:
+    """The batch size for at most `minibatches`, each of at least `least` frames: one has no normalised advantage.
 
     Raises:
-      ValueError: for a rollout of one frame.
+      ValueError: for a rollout of fewer frames.
     """
-    if frames < 2:
+    if frames < least:
         raise ValueError(
-            f"expected rollouts of at least 2 frames, got {frames}: take a longer --unroll-length, or more --num-envs"
+            f"expected rollouts of at least {least} frames to normalise their advantages, got {frames}: take a longer "
+            "--unroll-length, or more --num-envs"
         )
-    smallest = max(2, -(-frames // minibatches))
-    return next(size for size in range(smallest, frames + 1) if frames % size != 1)
+    smallest = max(least, -(-frames // minibatches))
+    return next(size for size in range(smallest, frames + 1) if frames % size == 0 or frames % size >= least)

@@ -90,13 +90,16 @@ class Sb3Trainer(Trainer):
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns metrics."""
         model = self.model
-        model.collect_rollouts(model.env, self._callback, model.rollout_buffer, model.n_steps)
         frames = self.frames + model.n_steps * model.n_envs
-        model._update_current_progress_remaining(frames, self.train.total_frames)
         try:
+            model.collect_rollouts(model.env, self._callback, model.rollout_buffer, model.n_steps)
+            model._update_current_progress_remaining(frames, self.train.total_frames)
             model.train()
-        finally:  # replaces the long error of the distribution
-            self._check_finite()
+        except ValueError as error:
+            if str(error).startswith("Expected parameter"):  # of a distribution, in many lines
+                raise diverged(f"after {self.frames:,} frames") from None
+            raise
+        self._check_finite()
         self.frames, self.updates = frames, self.updates + 1
         logged = model.logger.name_to_value
         metrics = {ours: logged[theirs] for theirs, ours in NAMES.items() if theirs in logged}
@@ -105,7 +108,7 @@ class Sb3Trainer(Trainer):
 
     def _check_finite(self) -> None:
         if not all(parameter.isfinite().all() for parameter in self.agent.parameters()):
-            raise diverged(f"after {self.frames:,} frames") from None
+            raise diverged(f"after {self.frames:,} frames")
 
     def describe(self) -> list[str]:
         """The first lines that a run prints."""
@@ -177,6 +180,7 @@ class Sb3Lanes(EndedEpisodes, VecEnvWrapper):
         self.spec = SpaceSpec.of(lanes)
         self.device, self.num_lanes, self.reward_scale = device, env.num_envs, config.train.reward_scale
         self.episodes: list[Episode] = []
+        self._reports_success = False
         super().__init__(to_sb3(lanes))
 
     def reset(self) -> VecEnvObs:
@@ -194,8 +198,8 @@ class Sb3Lanes(EndedEpisodes, VecEnvWrapper):
         ended = np.flatnonzero(dones)
         self._check(_last(obs, infos, ended), rewards)
         for lane in ended:
-            success = infos[lane].get("is_success")
-            success = None if success is None else bool(success)
+            self._reports_success |= "is_success" in infos[lane]
+            success = bool(infos[lane].get("is_success")) if self._reports_success else None
             self.episodes.append(Episode(float(self._returns[lane]), int(self._lengths[lane]), success))
         self._returns[dones], self._lengths[dones] = 0.0, 0
         if len(ended):

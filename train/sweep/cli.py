@@ -149,12 +149,12 @@ def sweep(
         raise ValueError(f"seeds: expected several, such as (0, 1, 2), got {seeds!r}")
     arguments = Arguments(
         Path("study"),
-        trials=trials,
+        trials=None if trials is None else checked_int("trials", trials, 1),
         one_at_a_time=one_at_a_time,
         seeds=tuple(seeds),
         jobs=checked_int("jobs", jobs, 1),
-        seed=seed,
-        eval_episodes=eval_episodes,
+        seed=checked_int("seed", seed, 0),
+        eval_episodes=checked_int("eval_episodes", eval_episodes, 1),
     )
     _check(arguments)
     _import_parts(plugins.add, settings or {}, imports)

@@ -85,8 +85,7 @@ class Plan:
         _check_names(study, KEYS, str(path), "key")
         base = _read_base(study, path).changed(lambda settings: settings.updated(dict(fixed), "--set"), path)
         base = base.updated({"video": False, "eval_episodes": eval_episodes}, "--eval-episodes")
-        for each in seeds:
-            base.updated({"seed": each}, "--seeds")  # raises ValueError for an invalid one
+        seeds = [base.updated({"seed": each}, "--seeds").run.seed for each in seeds]
         parsing.check_names(base, path)
         source = f"{path}: search"
         ranges = {

@@ -216,6 +216,13 @@ def test_settings_that_do_not_fit_are_one_line(
     assert error.count("\n") == 1
 
 
+def test_an_update_of_one_frame_has_no_normalised_advantage() -> None:
+    one = {"algo": "impala", "actors": 1, "lanes_per_actor": 1, "unroll_length": 1}
+    with pytest.raises(ValueError, match="updates: expected at least 2 frames"):
+        check_settings(Config().updated(one, "test"))
+    check_settings(Config().updated(one | {"normalize_advantages": False}, "test"))
+
+
 def test_the_actors_of_all_learners_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = SimpleNamespace(available=10 * trainer.BYTES_OF_ACTOR)
     monkeypatch.setattr(trainer.psutil, "virtual_memory", lambda: memory)
