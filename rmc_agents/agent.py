@@ -16,6 +16,7 @@ from rmc_agents.cores.registry import build_core
 from rmc_agents.distributions import forbid
 from rmc_agents.encoders import BuildEncoder, hidden_layers, make_encoder, orthogonal_layer, rectified
 from rmc_agents.kernels.modes import no_autocast
+from rmc_agents.kernels.weights import affine
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, OutputWithRewards, State, Step, TimeStep, UnrollOutput, map_leaves
 
@@ -234,7 +235,8 @@ class Readout(NamedTuple):
 
 def _side_by_side(layers: Iterable[Any]) -> tuple[Tensor, Tensor]:
     """Weight and bias of linear layers of the same inputs, as one."""
-    return torch.cat([layer.weight for layer in layers]), torch.cat([layer.bias for layer in layers])
+    weights, biases = zip(*map(affine, layers), strict=True)
+    return torch.cat(weights), torch.cat(biases)
 
 
 def _make_core(core: str | nn.Module | BuildCore, input_size: int) -> Core:

@@ -104,6 +104,8 @@ def _import(module: str, source: str) -> None:
         hint = ""
         if ":" in module:
             hint = f"; expected the module's name alone: {module.partition(':')[0]}"
+        elif module.startswith("."):
+            hint = "; expected a module's name, without folders"
         elif module.endswith(".py"):
             hint = "; expected the module's name without .py"
         elif module in EXTRAS and not find_spec(module):

@@ -147,6 +147,19 @@ def test_widths_that_are_no_positive_integers_are_refused(name: str, sizes: Any)
         ActorCritic(SPEC, LSTM, **{name: sizes})
 
 
+def test_widths_are_checked_before_a_warning_of_large_observations_names_them() -> None:
+    with pytest.raises(ValueError, match="encoder_sizes: expected a sequence of positive integers, got 16"):
+        Encoder(SpaceSpec((100, 100), "float32", 1.0, 3), "mlp", 16)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("part", ["policy", "encoder.layers.0"])
+def test_hooks_that_would_not_run_are_refused(part: str) -> None:
+    agent = make_agent("lstm")
+    torch.nn.utils.spectral_norm(agent.get_submodule(part))
+    with pytest.raises(ValueError, match="has hooks, which do not run"):
+        agent.unroll(random_steps(3, 2), agent.initial_state(2))
+
+
 def test_without_layers_the_core_reads_the_observation_itself() -> None:
     agent = make_agent("lstm", encoder_sizes=[])
     steps = random_steps(2)._replace(is_first=ALL_FIRST)

@@ -176,6 +176,13 @@ def test_a_module_that_ends_the_program_is_reported(module: str) -> None:
         plugins.load([module])
 
 
+def test_a_path_in_place_of_a_module_is_refused() -> None:
+    with pytest.raises(
+        plugins.PluginError, match=r"importing \./own failed: .*; expected a module's name, without folders"
+    ):
+        plugins.load(["./own"])
+
+
 def test_a_file_in_place_of_a_module_is_refused(module: str) -> None:
     with pytest.raises(plugins.PluginError, match=r"importing own_.*; expected the module's name without \.py"):
         plugins.load([], f"{module}.py:Own")

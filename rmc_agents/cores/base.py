@@ -186,7 +186,7 @@ class Core(nn.Module, ABC):
     def _after_reset(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """Check a step's arguments; returns the inputs and the state after the reset."""
         self._check(inputs, should_reset, state, axes=("B",))
-        state = reference.reset(should_reset, self.initial_leaves(), map_leaves(self.cast, state))
+        state = reference.reset(should_reset, self._initial(), map_leaves(self.cast, state))
         return self.cast(inputs), state
 
     def class_name(self) -> str:

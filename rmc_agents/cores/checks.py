@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from rmc_agents.kernels.modes import autocasts, tracing
 from rmc_agents.types import State, map_leaves
@@ -133,19 +133,6 @@ def described(value: Any) -> str:
         parts = ", ".join(map(described, value))
         return f"a list [{parts}]" if isinstance(value, list) else f"({parts})"
     return type(value).__name__
-
-
-def check_hooks(core: nn.Module) -> None:
-    """Raises ValueError if a layer has hooks, which the kernels do not run: they read its weights."""
-    for name, layer in core._modules.items():
-        if layer is None:
-            continue
-        if layer._forward_pre_hooks or layer._forward_hooks or layer._backward_pre_hooks or layer._backward_hooks:
-            raise ValueError(
-                f"{type(core).__name__}.{name} has hooks, which do not run: the core reads its weights and never calls "
-                "it; instead of spectral_norm, weight_norm and prune, use torch.nn.utils.parametrizations"
-            )
-        check_hooks(layer)
 
 
 def checked_lengths(lengths: Tensor | Sequence[int], steps: int, batch_size: int) -> Tensor:

@@ -13,7 +13,7 @@ from rmc_agents.kernels.modes import no_autocast
 from rmc_agents.types import State, Step, map_leaves
 
 from .base import Core
-from .checks import check_hooks, check_state
+from .checks import check_state
 
 
 class KernelCore(Core):
@@ -33,13 +33,12 @@ class KernelCore(Core):
         return choose(self.kernel, self.backend, self.precision, self.weights(), self._initial())
 
     def chosen_backend(self) -> str:
-        return self.chosen_scan().backend
+        return self.chosen_scan().backend if type(self).cell is KernelCore.cell else super().chosen_backend()
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
-        """See `Core.scan`; a loop over `cell` if a subclass overrides that. Raises ValueError if a layer has hooks."""
+        """See `Core.scan`; a loop over `cell` if a subclass overrides that."""
         if type(self).cell is not KernelCore.cell:
             return super().scan(inputs, should_reset, state)
-        check_hooks(self)
         return self._kernel_scan(inputs, should_reset, state)
 
     def _initial(self) -> State:
@@ -64,7 +63,6 @@ class KernelCore(Core):
         if scan.stepping is None or overridden:
             yield self.step
             return
-        check_hooks(self)
         with scan.stepping(state, self._initial(), self.weights()) as step:
             yield step
 

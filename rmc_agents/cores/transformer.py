@@ -12,7 +12,7 @@ from rmc_agents.kernels.weights import TransformerState
 from rmc_agents.types import State
 
 from .base import Core, linear, truncated_normal
-from .checks import check_hooks, check_sizes
+from .checks import check_sizes
 
 
 class Transformer(Core):
@@ -30,8 +30,8 @@ class Transformer(Core):
     An average over the window therefore counts.
 
     An unroll computes all steps together: a matrix of steps x (M + steps) for each head and lane. Other steps are
-    excluded by a factor 0, so a NaN in a lane's state or inputs reaches all steps of the lane's unroll, unless it is
-    reset at the first one.
+    excluded by a factor 0, so a NaN in a lane's inputs reaches all steps of the lane's unroll, and one in its state
+    those of an unroll that does not begin with a reset.
 
     Args:
       input_size: width of the inputs.
@@ -75,7 +75,6 @@ class Transformer(Core):
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """See `Core.scan`: all steps together; a loop over `cell` for one step, or if a subclass has its own start."""
-        check_hooks(self)
         if len(inputs) == 1 or not self._is_built_in():
             return super().scan(inputs, should_reset, state)
         self.chosen_backend()

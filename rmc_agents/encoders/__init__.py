@@ -107,6 +107,7 @@ class Encoder(nn.Module):
 
     def __init__(self, spec: SpaceSpec, trunk: str = "auto", sizes: Sequence[int] = (256, 128)) -> None:
         super().__init__()
+        check_widths("encoder_sizes", sizes)
         self.action = _ActionFeatures(spec)
         self.scale = None if spec.obs_categories or spec.obs_parts else spec.obs_scale
         self.trunk = Trunks(spec.obs_parts, trunk, sizes) if spec.obs_parts else make_trunk(spec.array, trunk, sizes)
@@ -152,10 +153,15 @@ def hidden_layers(name: str, inputs: int, sizes: Sequence[int]) -> tuple[nn.Modu
     Raises:
       ValueError: unless `sizes`, the argument `name`, is a sequence of positive integers.
     """
-    if not isinstance(sizes, Sequence) or not all(isinstance(size, int | np.integer) and size > 0 for size in sizes):
-        raise ValueError(f"{name}: expected a sequence of positive integers, got {sizes!r}")
+    check_widths(name, sizes)
     widths = [inputs, *sizes]
     return nn.ModuleList(orthogonal_layer(*pair) for pair in pairwise(widths)), widths[-1]
+
+
+def check_widths(name: str, sizes: Sequence[int]) -> None:
+    """Raises ValueError unless `sizes`, the argument `name`, is a sequence of positive integers."""
+    if not isinstance(sizes, Sequence) or not all(isinstance(size, int | np.integer) and size > 0 for size in sizes):
+        raise ValueError(f"{name}: expected a sequence of positive integers, got {sizes!r}")
 
 
 MANY = 2**16

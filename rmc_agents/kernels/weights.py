@@ -70,12 +70,18 @@ def affine(layer: Any) -> Affine:
     """The weights of an `nn.Linear` or `nn.LayerNorm` for the kernels.
 
     Raises:
-      ValueError: for another layer, such as a wrapper, whose own `forward` would not run, and one without a bias.
+      ValueError: for another layer, such as a wrapper, whose own `forward` would not run, one without a bias, or with
+        hooks.
     """
     if type(layer).forward not in (nn.Linear.forward, nn.LayerNorm.forward) or (bias := layer.bias) is None:
         raise ValueError(
             "expected an nn.Linear or nn.LayerNorm with a bias, whose weights are read without calling it, "
             f"got {layer}; to change how weights are computed, use torch.nn.utils.parametrize"
+        )
+    if layer._forward_pre_hooks or layer._forward_hooks or layer._backward_pre_hooks or layer._backward_hooks:
+        raise ValueError(
+            f"{layer} has hooks, which do not run: its weights are read without calling it; instead of spectral_norm, "
+            "weight_norm and prune, use torch.nn.utils.parametrizations"
         )
     return Affine(layer.weight, bias)
 

@@ -52,7 +52,9 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"should_reset: expected \[3\] \[B\].*got \[1\]"):
             each_kind.step(random_inputs()[0], flags()[0, :1], state)
 
-    def test_state(self, recurrent):
+    @pytest.mark.parametrize("name", ["lstm", "transformer"])
+    def test_state(self, name):
+        recurrent = build(name)
         state = recurrent.initial_state(LANES)
         name, leaf = state._fields[-1], state[-1]
         expected = str(list(leaf.shape)).replace("[", r"\[").replace("]", r"\]")

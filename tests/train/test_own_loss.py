@@ -2,6 +2,7 @@
 
 import re
 import sys
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,17 @@ def test_names_and_algorithms() -> None:
             make_trainer(config.updated({"algo": algo}), torch.device("cpu"))
     assert "entropy_cost" in config.unused()
     assert "loss_args" not in config.unused()
+
+
+def test_after_a_divergence_a_new_run_is_advised(tmp_path: Path) -> None:
+    def diverging(agent: rmc.ActorCritic, rollout: rmc.Rollout, targets: Any, progress: float) -> torch.Tensor:
+        return agent.value.bias.sum() * (float("nan") if progress > 0 else 1.0)
+
+    rmc.register_loss("own", diverging)
+    console = Console(file=(out := StringIO()), width=1000)
+    settings = {"env": "recall", "core": "none", "num_envs": 4, "unroll_length": 5, "encoder_sizes": [8]}
+    settings |= {"loss": "own", "total_frames": 100, "eval_episodes": 0, "video": False}
+    with pytest.raises(ValueError, match="training diverged after"):
+        rmc.train(settings, run_dir=tmp_path / "run", console=console)
+    assert "a resume would diverge again" in out.getvalue()
+    assert f"--init-from {tmp_path / 'run'}" in out.getvalue()

@@ -341,9 +341,7 @@ def test_impossible_sizes_and_divergence_are_one_line(tmp_path: Path, capsys: py
     with pytest.raises(RuntimeError, match="not allocated yet"):  # a bug, not the sizes
         command_line.run("rmc-train", fail)
     assert train("--run-dir", str(tmp_path / "b"), "--learning-rate", "1e15", "--total-frames", "400") == 2
-    shown = capsys.readouterr()
-    assert "diverged" in shown.err
-    assert "a resume would diverge again, as its settings are the same; a new run with others can begin" in shown.out
+    assert "diverged" in capsys.readouterr().err
 
 
 @pytest.mark.slow

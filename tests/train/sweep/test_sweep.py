@@ -67,10 +67,9 @@ def test_in_python_a_sweep_returns_its_rows_and_is_that_of_the_command(
     for own in ({"settings": {"core": "own"}, "search": SEARCH}, {"search": {"core": {"choice": ["own", "gru"]}}}):
         with pytest.raises(ValueError, match=r"core: 'own' is registered in this process, .* imports=\[...\]"):
             rmc.sweep(own, tmp_path / "other")
-    with pytest.raises(ValueError, match="--trials: expected an integer, got '3'"):
-        rmc.sweep(study, tmp_path / "other", trials="3")  # type: ignore[arg-type]
     for wrong, message in (
         ({"settings": [1]}, "settings: expected a mapping, such as"),
+        ({"trials": "3"}, "trials: expected an int of at least 1, got '3'"),
         ({"seeds": 3}, "seeds: expected several, such as"),
         ({"jobs": None}, "jobs: expected an int of at least 1, got None"),
     ):
