@@ -5,6 +5,8 @@
 Results: docs/decisions/slots.md. Plain torch, without fused kernels.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -134,3 +136,22 @@ class Variant(rmc.Core):
         query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in qkv.chunk(3, dim=-1))
         found = functional.scaled_dot_product_attention(query[:, :, : self.slots], key, value)
         return found.transpose(1, 2).flatten(2)
+
+
+class Queries(rmc.RMC):
+    """The RMC of the preset minipacman-rmc, whose queries and keys begin otherwise.
+
+    Args:
+      input_size: width of the inputs.
+      gain: of the queries at the start; below 1, slots attend more evenly, as with a higher temperature.
+      are_keys: the keys begin equal to the queries.
+    """
+
+    def __init__(self, input_size: int, gain: float = 1.0, are_keys: bool = False) -> None:
+        super().__init__(input_size, gate_style="coupled", slot_embedding=True)
+        block: Any = self.blocks[0]
+        width = self.num_heads * self.key_size
+        with torch.no_grad():
+            block.qkv_norm.weight[:width] *= gain
+            if are_keys:
+                block.qkv.weight[width : 2 * width] = block.qkv.weight[:width]
