@@ -277,14 +277,14 @@ def policy_and_env(agent: Agent, env: str | EnvFactory | None) -> tuple[Policy, 
         )
     policy = agent.agent if isinstance(agent, SavedAgent) else agent
     if isinstance(policy, type) or not (hasattr(policy, "step") and hasattr(policy, "initial_state")):
-        hint = "; pass its .agent, or rmc.load(run.path)" if hasattr(agent, "agent") else ""
-        if isinstance(policy, type):
-            hint = f": the class {policy.__name__}; pass an object of it"
-        if isinstance(agent, str | PathLike):
-            hint = f"; pass rmc.load({fspath(agent)!r})"
-        raise ValueError(
-            f"agent: expected an ActorCritic, a Policy or the result of rmc.load, got {type(agent).__name__}{hint}"
-        )
+        got = type(agent).__name__
+        if isinstance(agent, type):
+            got = f"the class {agent.__name__}; pass an object of it"
+        elif isinstance(agent, str | PathLike):
+            got += f"; pass rmc.load({fspath(agent)!r})"
+        elif hasattr(agent, "agent"):
+            got += "; pass its .agent, or rmc.load(run.path)"
+        raise ValueError(f"agent: expected an ActorCritic, a Policy or the result of rmc.load, got {got}")
     if env is None:
         if not isinstance(agent, SavedAgent):
             raise ValueError("env: expected an environment, because only a saved agent has a default one")

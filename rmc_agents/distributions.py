@@ -18,6 +18,10 @@ FORBIDDEN = -1e9
 """Logit of a forbidden action: finite, so that no sum overflows, and with probability 0."""
 
 
+class NotFinite(ValueError):
+    """Numbers of an agent are infinite or NaN: its outputs or, in training, its gradient or state."""
+
+
 def forbid(logits: Tensor, allowed: Tensor | None) -> Tensor:
     """Mask the logits `[..., A]` by the allowed actions `[..., A]` bool; None: all are allowed."""
     return logits if allowed is None else torch.where(allowed, logits, FORBIDDEN)
@@ -185,7 +189,7 @@ def _action_of(part: Distribution, columns: Tensor) -> Tensor:
 
 def _finite(parameters: Tensor) -> Tensor:
     if not math.isfinite(parameters.sum(dtype=torch.float64).item()):  # finite numbers do not overflow in float64
-        raise ValueError(
+        raise NotFinite(
             "the policy's outputs are not finite: training diverged (try a smaller --learning-rate), or a custom core "
             "or encoder returned NaN"
         )

@@ -97,15 +97,15 @@ def _without_stack(name: str) -> str:
 
 
 def _import(module: str, source: str) -> None:
+    name = module if source == "--import" else source
+    if module.startswith(".") or "/" in module:
+        raise ValueError(f"{name}: expected a module's name, without folders, got {module!r}")
     try:
         importlib.import_module(module)
     except (Exception, SystemExit) as error:
-        name = module if source == "--import" else source
         hint = ""
         if ":" in module:
             hint = f"; expected the module's name alone: {module.partition(':')[0]}"
-        elif module.startswith("."):
-            hint = "; expected a module's name, without folders"
         elif module.endswith(".py"):
             hint = "; expected the module's name without .py"
         elif module in EXTRAS and not find_spec(module):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config, TrainConfig
+from rmc_agents.distributions import NotFinite
 from rmc_agents.kernels.modes import reuse_freed_memory
 from rmc_agents.losses import Metrics
 from rmc_agents.runs import checkpoint
@@ -22,8 +23,8 @@ from .optimizers import make_optimizer
 from .trainer import Trainer, describe
 
 
-class Diverged(ValueError):
-    """Training cannot continue: the gradient is not finite, or the recurrent state is NaN."""
+class Diverged(NotFinite):
+    """Training cannot continue: the gradient is not finite, or the recurrent state is NaN; all learners find that."""
 
 
 def diverged(what: str) -> Diverged:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 
 from rmc_agents.command_line import interrupted_by_stops, quoted, say, signal_of
+from rmc_agents.distributions import NotFinite
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.episodes import Episode
@@ -24,7 +25,7 @@ from .distributed import learners
 from .distributed.follower import CONTINUE, END, SAVE, lead
 from .evaluating import Evaluator
 from .finish import finish, only_python_opens, summarize
-from .learner import Diverged, Learner
+from .learner import Learner
 from .reporting.clock import TrainingClock
 from .reporting.reporter import Reporter
 from .reporting.tracking import MakeTracker, Tracking
@@ -130,10 +131,10 @@ class RunLoop:
             if isinstance(error, WorkerError) and self._is_saved():
                 saved = f"saved at {self.trainer.frames:,} frames; once the cause is removed, continue"
                 self._say(f"{saved} with: {self._resume_command()}")
-            elif isinstance(error, Diverged) and has_checkpoints(self.folder.path):
+            elif isinstance(error, NotFinite) and has_checkpoints(self.folder.path):
                 self._say(
-                    "a resume would diverge again, as its settings are the same; a new run with others can begin with "
-                    f"this one's weights: --init-from {quoted(self.folder.path)}"
+                    "a resume would diverge again, unless custom parts have changed; a new run with other settings can "
+                    f"begin with this one's weights: --init-from {quoted(self.folder.path)}"
                 )
             elif has_checkpoints(self.folder.path):
                 self._say(

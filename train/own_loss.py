@@ -31,8 +31,7 @@ def register_loss(name: str, loss: Loss) -> None:
     `trace_lambda`, `reward_scale`, `normalize_advantages`). It returns a scalar, or one and a dict of metrics, also
     scalars, by their TensorBoard names: the same ones in every call, none that begins with actors/, charts/,
     curriculum/, diagnostics/, evaluation/, final/ or time/, nor losses/loss or losses/grad_norm, which the training has
-    itself. If all are means over the steps at which
-    `targets.valid` is True, several learners compute what one does.
+    itself. If all are means over the steps at which `targets.valid` is True, several learners compute what one does.
 
     Args:
       name: the loss's name; registering it again replaces it.

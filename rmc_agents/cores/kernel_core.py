@@ -33,19 +33,23 @@ class KernelCore(Core):
         return choose(self.kernel, self.backend, self.precision, self.weights(), self._initial())
 
     def chosen_backend(self) -> str:
-        return self.chosen_scan().backend if type(self).cell is KernelCore.cell else super().chosen_backend()
+        return super().chosen_backend() if self._has_own_cell() else self.chosen_scan().backend
 
     def scan(self, inputs: Tensor, should_reset: Tensor, state: State) -> tuple[Tensor, State]:
         """See `Core.scan`; a loop over `cell` if a subclass overrides that."""
-        if type(self).cell is not KernelCore.cell:
+        if self._has_own_cell():
             return super().scan(inputs, should_reset, state)
         return self._kernel_scan(inputs, should_reset, state)
+
+    def _has_own_cell(self) -> bool:
+        """Whether a subclass overrides `cell`, over which its scan is then a loop."""
+        return type(self).cell is not KernelCore.cell
 
     def _initial(self) -> State:
         """As in `Core`. Raises ValueError if a subclass's `initial_leaves` are not what the kernels take."""
         leaves, kind = super()._initial(), type(self)
         of_kernel: Any = next(each for each in kind.__mro__ if "kernel" in vars(each))
-        if kind.initial_leaves is not of_kernel.initial_leaves and kind.cell is KernelCore.cell:
+        if kind.initial_leaves is not of_kernel.initial_leaves and not self._has_own_cell():
             check_state(leaves, of_kernel.initial_leaves(self), 1, name=f"{kind.__name__}.initial_leaves")
         return leaves
 

@@ -63,6 +63,8 @@ def test_missions_are_their_words_places_in_sorted_vocabularies() -> None:
 def test_what_cannot_be_encoded_is_refused() -> None:
     with pytest.raises(ValueError, match=r"a MissionSpace, got a BabyAIMissionSpace \(as in BabyAI\), which agents"):
         MiniGridView(gym.make("BabyAI-GoToObj-v0"))
+    sentences = type("Sentences", (MissionSpace,), {})(lambda color: f"take {color}", [["red", "blue"]])
+    assert MissionWords(sentences).numbers("take red") == (1,)
     numbers = [str(number) for number in range(101)]
     with pytest.raises(ValueError, match=r"at most 10,000 different missions, got 10,201"):
         MissionWords(MissionSpace(lambda a, b: f"{a} {b}", [numbers, numbers]))

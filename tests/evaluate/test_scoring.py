@@ -106,7 +106,7 @@ def test_a_saved_agent_is_exported_and_opened_again(tmp_path: Path) -> None:
         ),
         (
             lambda agent: rmc.evaluate(rmc.UniformPolicy, Noise),
-            "the class UniformPolicy; pass an object of it",
+            "rmc.load, got the class UniformPolicy; pass an object of it",
         ),
         (lambda agent: rmc.evaluate(agent, Noise, 0), "episodes: expected an int of at least 1, got 0"),
         (lambda agent: rmc.evaluate(agent, Noise, max_steps=0), "max_steps: expected an int of at least 1, got 0"),

@@ -156,6 +156,15 @@ def test_names_and_algorithms() -> None:
     assert "loss_args" not in config.unused()
 
 
+def test_after_outputs_that_are_not_finite_a_new_run_is_advised(tmp_path: Path) -> None:
+    console = Console(file=(out := StringIO()), width=1000)
+    settings = {"env": "recall", "algo": "a2c", "optimizer": "adam", "learning_rate": 1e15, "core": "none"}
+    settings |= {"num_envs": 4, "unroll_length": 5, "encoder_sizes": [8, 8, 8], "total_frames": 100}
+    with pytest.raises(ValueError, match="the policy's outputs are not finite"):
+        rmc.train(settings | {"eval_episodes": 0, "video": False}, run_dir=tmp_path / "run", console=console)
+    assert "a resume would diverge again" in out.getvalue()
+
+
 def test_after_a_divergence_a_new_run_is_advised(tmp_path: Path) -> None:
     def diverging(agent: rmc.ActorCritic, rollout: rmc.Rollout, targets: Any, progress: float) -> torch.Tensor:
         return agent.value.bias.sum() * (float("nan") if progress > 0 else 1.0)

@@ -119,7 +119,7 @@ class Reporter:
         self._since_point.extend(episodes)
         now = self._clock()
         self._progress.update(self._task, completed=self.trainer.frames)
-        self._report_stage(metrics)
+        self._report_stage()
         self._metrics = metrics
         finished = self.trainer.frames >= self.total_frames
         if is_due := now - self._point[0] >= self.trainer.config.run.log_every or finished:
@@ -136,11 +136,9 @@ class Reporter:
         if self.trainer.frames > self._point[1]:
             self._write_point(self._clock())
 
-    def _report_stage(self, metrics: Metrics) -> None:
+    def _report_stage(self) -> None:
         """A line where a stage of a curriculum begins."""
-        if "curriculum/stage" not in metrics:
-            return
-        stage, stages = int(metrics["curriculum/stage"].item()), stages_of(self.trainer.config.env.curriculum)
+        stage, stages = self.trainer.stage, stages_of(self.trainer.config.env.curriculum)
         if stage != self._stage:
             what = str(stages[stage - 1]) if stage <= len(stages) else "the environment itself"
             say(self.console, f"stage {stage} of {len(stages) + 1} begins at {self.trainer.frames:,} frames: {what}")

@@ -99,7 +99,8 @@ class Sb3Trainer(Trainer):
             if str(error).startswith("Expected parameter"):  # of a distribution, in many lines
                 raise diverged(f"after {self.frames:,} frames") from None
             raise
-        self._check_finite()
+        finally:
+            self._check_finite()
         self.frames, self.updates = frames, self.updates + 1
         logged = model.logger.name_to_value
         metrics = {ours: logged[theirs] for theirs, ours in NAMES.items() if theirs in logged}
@@ -108,7 +109,7 @@ class Sb3Trainer(Trainer):
 
     def _check_finite(self) -> None:
         if not all(parameter.isfinite().all() for parameter in self.agent.parameters()):
-            raise diverged(f"after {self.frames:,} frames")
+            raise diverged(f"after {self.frames:,} frames") from None
 
     def describe(self) -> list[str]:
         """The first lines that a run prints."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
+import yaml
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from rich.console import Console
@@ -63,6 +64,8 @@ def test_in_python_a_sweep_returns_its_rows_and_is_that_of_the_command(
         rmc.sweep(study, tmp_path / "other", settings={"eval_episodes": 3})
     with pytest.raises(ValueError, match="importing no_such_module failed"):
         rmc.sweep(study, tmp_path / "other", imports=["no_such_module"])
+    assert Plan.read(study, {}, 5, True, 0, np.arange(2)).seeds == (0, 1)  # type: ignore[arg-type]
+    assert yaml.safe_dump(Plan.read(study, {}, 5, True, 0, np.arange(2)).description())  # type: ignore[arg-type]
     rmc.register_core("own", rmc.cores.GRU)
     for own in ({"settings": {"core": "own"}, "search": SEARCH}, {"search": {"core": {"choice": ["own", "gru"]}}}):
         with pytest.raises(ValueError, match=r"core: 'own' is registered in this process, .* imports=\[...\]"):
