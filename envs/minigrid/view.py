@@ -124,7 +124,7 @@ class MissionWords:
         self._vocabularies = [places[i] for i in varying]
         self.categories = tuple(map(len, self._vocabularies))
         self._numbers: dict[str, tuple[int, ...]] = {}
-        if space is not None:
+        if isinstance(space, MissionSpace):
             for words in product(*places):
                 self._numbers[space.mission_func(*words)] = tuple(places[i].index(words[i]) for i in varying)
 
