@@ -3,15 +3,13 @@
     python -m benchmarks.speed.learners --learners 2
     python -m benchmarks.speed.learners --learners 2 4 8 16 --rounds 3 --lanes 1024
 
-Prints medians, the median of the ratios within a round, and CPU seconds of all processes per million frames, without
-those that they take to start. Beside N learners: N trainings at once, each alone with its share of the lanes. They
+Prints medians, and the median of the ratios within a round. Beside N learners: N trainings at once, each alone with its share of the lanes. They
 neither sum nor wait, so the sum of their frames/s is an upper bound for any way of sharing the lanes.
 """
 
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -21,23 +19,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 TRAIN = "import sys; from rmc_agents.train.cli import main; sys.exit(main())"
 LEARNERS, APART = "learners", "apart"
 QUIET = ["--eval-episodes", "0", "--no-video", "--device", "cpu", "--save-every", "1e9"]
 
 
-class Measured(NamedTuple):
-    """One training."""
-
-    rate: float  # frames per second, from the first update to the last
-    frames: int
-    cpu: float  # seconds of all processes, from start to end
-
-
-def train(learners: int, lanes: int, frames: int, flags: Sequence[str]) -> dict:
-    """The summary of a training in a process of its own."""
+def train(learners: int, lanes: int, frames: int, flags: Sequence[str]) -> float:
+    """Frames per second, from the first update to the last, of a training in a process of its own."""
     with tempfile.TemporaryDirectory() as folder:
         run_dir = Path(folder) / "run"
         size = ["--learners", learners, "--num-envs", lanes, "--total-frames", frames, "--run-dir", run_dir]
@@ -47,21 +36,17 @@ def train(learners: int, lanes: int, frames: int, flags: Sequence[str]) -> dict:
             stdout=subprocess.DEVNULL,
             check=True,
         )
-        return json.loads((run_dir / "summary.json").read_text())
+        rate: float = json.loads((run_dir / "summary.json").read_text())["frames_per_second"]
+    return rate
 
 
-def measure(kind: str, number: int, lanes: int, frames: int, flags: Sequence[str]) -> Measured:
-    """One training of all lanes with `number` learners, or `number` trainings with a share of the lanes each."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+def measure(kind: str, number: int, lanes: int, frames: int, flags: Sequence[str]) -> float:
+    """Frames/s of a training of all lanes with `number` learners, or of `number` trainings, each of a share of them."""
     if kind == LEARNERS:
-        summaries = [train(number, lanes, frames, flags)]
-    else:
-        with ThreadPoolExecutor(number) as pool:
-            share = partial(train, 1, lanes // number, max(1, frames // number), flags)
-            summaries = list(pool.map(lambda _: share(), range(number)))
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    rate, played = (sum(summary[name] for summary in summaries) for name in ("frames_per_second", "frames"))
-    return Measured(rate, played, after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
+        return train(number, lanes, frames, flags)
+    share = partial(train, 1, lanes // number, max(1, frames // number), flags)
+    with ThreadPoolExecutor(number) as pool:
+        return sum(pool.map(lambda _: share(), range(number)))
 
 
 @contextmanager
@@ -89,19 +74,16 @@ def main() -> None:
     cases = [(LEARNERS, 1), *((kind, number) for number in arguments.learners for kind in (LEARNERS, APART))]
     size = [arguments.lanes, arguments.frames, arguments.flags]
     train(1, arguments.lanes, 1, arguments.flags)  # compiles kernels, if need be
-    starts = [measure(*case, arguments.lanes, 1, arguments.flags) for case in cases]
     for programs in arguments.busy:
         with busy(programs):
             rounds = [[measure(*case, *size) for case in cases] for _ in range(arguments.rounds)]
         print(f"\n{programs} other programs, medians of {arguments.rounds} (lowest to highest)")
-        for (kind, number), start, column in zip(cases, starts, zip(*rounds, strict=True), strict=True):
-            rates = [measured.rate for measured in column]
-            ratios = [measured.rate / first.rate for measured, (first, *_) in zip(column, rounds, strict=True)]
-            cpus = [(measured.cpu - start.cpu) / (measured.frames - start.frames) * 1e6 for measured in column]
+        for (kind, number), rates in zip(cases, zip(*rounds, strict=True), strict=True):
+            ratios = [rate / first for rate, (first, *_) in zip(rates, rounds, strict=True)]
             print(
                 f"{number:3} {kind:9}  {statistics.median(rates):9,.0f} frames/s ({min(rates):,.0f} to "
                 f"{max(rates):,.0f})  {statistics.median(ratios):5.2f} times one ({min(ratios):.2f} to "
-                f"{max(ratios):.2f})  {statistics.median(cpus):6.1f} CPU s per million frames",
+                f"{max(ratios):.2f})",
                 flush=True,
             )
 
