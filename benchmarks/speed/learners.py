@@ -3,8 +3,9 @@
     python -m benchmarks.speed.learners --learners 2
     python -m benchmarks.speed.learners --learners 2 4 8 16 --rounds 3 --lanes 1024
 
-Prints medians, and the median of the ratios within a round. Beside N learners: N trainings at once, each alone with its share of the lanes. They
-neither sum nor wait, so the sum of their frames/s is an upper bound for any way of sharing the lanes.
+Prints medians, and the median of the ratios within a round. Beside N learners: N trainings at once, each alone with its
+share of the lanes. They neither sum nor wait, so the sum of their frames/s is an upper bound for any way of sharing the
+lanes.
 """
 
 import argparse
