@@ -13,7 +13,7 @@ from typing import IO
 
 from rmc_agents.files import read_regular
 
-RUN = "from rmc_agents.train.cli import main; sys.exit(main())"
+RUN = "import sys; from rmc_agents.train.cli import main; sys.exit(main())"
 LOG = "output.log"  # in the run's folder
 COMMITS = "commits.txt"  # there, too: the code versions it was trained with, one line each
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -28,7 +28,7 @@ def start(flags: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
       flags: flags of rmc-train.
       log: receives its output.
     """
-    program = f"import sys; from rmc_agents.evaluate.trainings import end_with; end_with({os.getpid()}); {RUN}"
+    program = f"from rmc_agents.evaluate.trainings import end_with; end_with({os.getpid()}); {RUN}"
     return subprocess.Popen(
         [sys.executable, "-c", program, *flags],
         stdin=subprocess.DEVNULL,

@@ -10,6 +10,7 @@ from gymnasium.vector import VectorEnv
 from torch import Tensor, nn
 from torch.nn import functional
 
+from rmc_agents.agent import ActorCritic
 from rmc_agents.distributions import forbid
 from rmc_agents.envs.checks import checked_int
 from rmc_agents.spaces import SpaceSpec
@@ -37,9 +38,10 @@ def choose(policy: Distribution, generator: torch.Generator, deterministic: bool
 
 
 def acting(policy: Policy, state: State, spec: SpaceSpec) -> AbstractContextManager[Act]:
-    """The policy's step for acting: `stepping` if the policy has it, else `checked_step`."""
+    """The policy's step for acting: `stepping`; `checked_step` without one, or if a subclass has its own `step`."""
     stepping = getattr(policy, "stepping", None)
-    return nullcontext(partial(checked_step, policy, spec)) if stepping is None else stepping(state)
+    has_own_step = isinstance(policy, ActorCritic) and type(policy).step is not ActorCritic.step
+    return nullcontext(partial(checked_step, policy, spec)) if stepping is None or has_own_step else stepping(state)
 
 
 def checked_step(policy: Policy, spec: SpaceSpec, steps: TimeStep, state: State) -> tuple[AgentOutput, State]:

@@ -216,23 +216,24 @@ class Player:
         if len(allowed) != self.num_envs:
             raise ValueError(f"action_mask: expected one for each of {self.num_envs} lanes, got {len(allowed)}")
         mask = torch.as_tensor(allowed, device=self.device) | (steps.terminated | steps.truncated).unsqueeze(-1)
-        if self._is_plain and ended.all() and not mask.any():
-            return torch.ones_like(mask)
         if not all(choice.any(dim=-1).all() for choice in mask.split(self.spec.mask_sizes, dim=-1)):
+            if self._is_plain and ended.all():
+                return torch.ones_like(mask)
             raise ValueError("action_mask: expected at least one allowed action for each choice, got none")
         return mask
 
     def _as_lanes(self, obs: Any) -> Observation:
         """The observations as in time steps; also records whether they came without the lane axis."""
-        lanes, is_plain = {}, True
+        lanes, forms = {}, set[bool]()
         lone = () if self.num_envs == 1 else (self.num_envs,)  # of a scalar Box, of which make_env makes a vector [1]
         for name, array in self.spec.arrays.items():
             part, shape, dtype = np.asarray(pick(obs, array.path)), array.shape, np.dtype(array.dtype)
             if not name and shape == (1,) and part.shape == lone:
                 part = part[..., None]
-            is_plain = is_plain and self.num_envs == 1 and part.shape == shape
+            is_plain = self.num_envs == 1 and part.shape == shape
+            forms.add(is_plain)
             fits = is_plain or part.shape == (self.num_envs, *shape)
-            if not fits or not np.can_cast(part.dtype, dtype, "same_kind"):
+            if not fits or len(forms) > 1 or not np.can_cast(part.dtype, dtype, "same_kind"):
                 plain = f"{list(shape)} or " if self.num_envs == 1 else ""
                 got = f"{list(part.shape)} of {part.dtype}" if part.dtype != object else type(obs).__name__
                 raise ValueError(
@@ -242,10 +243,11 @@ class Player:
             with np.errstate(over="ignore"):
                 if part.dtype.kind == "f" and not np.isfinite(part.astype(np.float32)).all():
                     raise ValueError(f"obs{name and ' '}{name}: expected finite numbers, got NaN or infinity")
-            if part.dtype.kind in "iu" and dtype.kind in "iu" and (part != part.astype(dtype)).any():
-                raise ValueError(f"obs{name and ' '}{name}: expected numbers that {dtype} can hold, got {part.max()}")
+            if part.dtype.kind in "iu" and dtype.kind in "iu" and (wrong := part != part.astype(dtype)).any():
+                got = part[wrong][0]
+                raise ValueError(f"obs{name and ' '}{name}: expected numbers that {dtype} can hold, got {got}")
             lanes[name] = array.encode(part[None] if is_plain else part)
-        self._is_plain = is_plain
+        self._is_plain = False not in forms
         return lanes if self.spec.obs_parts else lanes[""]
 
     def _per_lane(self, name: str, values: ArrayLike | None, kinds: str) -> NDArray[Any]:

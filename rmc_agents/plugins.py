@@ -2,8 +2,8 @@
 
 Importing a module runs its code. A module is therefore imported only if it is named on the command line, by --import
 or as 'module:Name' by --core, --cores, --encoder, --loss, --env, --track or rmc-sweep's --set, or in Python by the
-arguments `env` and `track` of `rmc.train` and `rmc.resume`; never because a checkpoint or a YAML file contains it.
-Subprocesses import the same modules.
+arguments `env` and `track` of functions such as `rmc.train`, `rmc.evaluate` and `rmc.make_env`; never because a
+checkpoint or a YAML file contains it. Subprocesses import the same modules.
 
 A file may then name a core, encoder or environment of that module if it is a class of torch's or gymnasium's kind, or
 registered. A function could be any of the module's, with arguments from the file: it is only called if the user has
@@ -48,7 +48,7 @@ class PluginError(ValueError):
 def suggestion(name: str, known: Iterable[str], otherwise: str) -> str:
     """What the user may have meant: module:Name for module.Name, or a similar known name; else `otherwise`."""
     module, _, attribute = name.rpartition(".")
-    if module and ":" not in name:
+    if module.replace(".", "_").isidentifier() and ":" not in name:
         return f"did you mean '{module}:{attribute}'?"
     return did_you_mean(name, known, otherwise)
 
@@ -98,8 +98,8 @@ def _without_stack(name: str) -> str:
 
 def _import(module: str, source: str) -> None:
     name = module if source == "--import" else source
-    if module.startswith(".") or "/" in module:
-        raise ValueError(f"{name}: expected a module's name, without folders, got {module!r}")
+    if not module or module.startswith(".") or "/" in module:
+        raise ValueError(f"{name or '--import'}: expected a module's name, without folders, got {module!r}")
     try:
         importlib.import_module(module)
     except (Exception, SystemExit) as error:

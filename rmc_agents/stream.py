@@ -158,7 +158,7 @@ class Lanes(EndedEpisodes):
             "lengths": self._lengths.copy(),
             "reports_success": self._reports_success.copy(),
             "numbers": self.numbers.copy(),
-            "steps": [field for field in self.steps if field is not None],
+            "steps": [map_leaves(torch.clone, field) for field in self.steps if field is not None],
         } | ({} if self.targets is None else {"targets": self.targets})
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -284,10 +284,14 @@ def check_categories(obs: Observation, spec: SpaceSpec) -> None:
         sizes = (2,) * math.prod(array.shape) if array.dtype == "int8" else array.categories
         if sizes:
             part = obs[name] if spec.obs_parts else obs
-            limits = torch.tensor(sizes).reshape(array.shape).expand_as(part)
+            limits, first = (
+                torch.tensor(numbers, device=part.device).reshape(array.shape).expand_as(part)
+                for numbers in (sizes, array.start or (0,) * len(sizes))
+            )
             if (wrong := (part < 0) | (part >= limits)).any():
-                limit, got = int(limits[wrong][0]), int(part[wrong][0])
-                raise ValueError(f"{f'obs {name}'.rstrip()}: expected categories from 0 to {limit - 1}, got {got}")
+                start, limit, got = (int(numbers[wrong][0]) for numbers in (first, limits, part))
+                known = f"categories from {start} to {start + limit - 1}"
+                raise ValueError(f"{f'obs {name}'.rstrip()}: expected {known}, got {start + got}")
 
 
 def check_targets(asked: Tensor, spec: SpaceSpec) -> None:

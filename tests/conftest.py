@@ -66,7 +66,14 @@ def forget_registered() -> Iterator[None]:
     """What a test registers or was warned of is forgotten after it."""
     yield
     warn_once.cache_clear()
-    for names in (*plugins.registered.values(), plugins._typed, plugins._envs, own._given, own._given_twice):
+    for names in (
+        *plugins.registered.values(),
+        plugins._typed,
+        plugins._named,
+        plugins._envs,
+        own._given,
+        own._given_twice,
+    ):
         names.clear()
 
 

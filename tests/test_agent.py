@@ -9,6 +9,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, Sequence, Text, Tuple
 
+from helpers import zoo  # noqa: F401  # registers environments with other spaces
 from helpers.agents import SPEC, make_agent, random_steps
 from rmc_agents import losses
 from rmc_agents.agent import ActorCritic
@@ -81,6 +82,24 @@ def test_acting_calls_an_overridden_step() -> None:
         rollout = Collector(agent, make_vector_env("minipacman", 2), unroll_length=3).collect()
         assert (rollout.value == 0).all()
         assert not rollout.value.requires_grad
+
+
+def test_an_overridden_step_may_ignore_the_mask_and_is_checked() -> None:
+    class Own(ActorCritic):
+        forgets_state = False
+
+        def step(self, steps: TimeStep, state: Any) -> Any:
+            output, state = super().step(steps._replace(action_mask=None), state)
+            output = output._replace(policy_logits=torch.zeros_like(output.policy_logits))
+            return output if self.forgets_state else (output, state)
+
+    env = make_vector_env("Zoo-MaskInfo-v0", 3)
+    agent = Own(SpaceSpec.of(env), "none")
+    collector = Collector(agent, env, 20)
+    collector.collect()  # the environment refuses forbidden actions
+    agent.forgets_state = True
+    with pytest.raises(ValueError, match=r"Own.step: expected \(AgentOutput .*, next state\), got AgentOutput"):
+        collector.collect()
 
 
 def test_acting_and_learning_take_overridden_heads() -> None:

@@ -189,6 +189,14 @@ def test_an_unknown_word_has_a_hint(word: str, hint: str, capsys: pytest.Capture
     assert f"test: Unrecognized options: {word}; {hint} (see" in capsys.readouterr().err
 
 
+def test_a_path_in_a_message_is_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / ("Run" * 40)
+    run.mkdir()
+    with pytest.raises(SystemExit):
+        parse(Arguments, [str(run)], "test", "", Arguments())
+    assert f"test: Unrecognized options: {run}; a run goes on with --resume RUN (see" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("flags", "hint"),
     [

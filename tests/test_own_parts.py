@@ -10,6 +10,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.wrappers import TimeLimit
 from rich.console import Console
 from torch import nn
@@ -625,6 +627,33 @@ def test_a_collectors_state_can_be_restored_twice() -> None:
         collector.collect()
         episodes.append(collector.lanes.take_episodes())
     assert episodes[0] == episodes[1] != []
+
+
+def test_a_collectors_state_is_not_changed_by_an_environment_that_reuses_its_arrays() -> None:
+    class Clocks(VectorEnv):
+        metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+        num_envs, single_observation_space, single_action_space = 2, Box(0, 99, (1,)), Discrete(2)
+        time = np.zeros((2, 1), np.float32)
+
+        def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+            return self.time, {}
+
+        def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict]:
+            self.time += 1
+            return self.time, np.zeros(2), np.zeros(2, bool), np.zeros(2, bool), {}
+
+        def get_state(self) -> dict[str, Any]:
+            return {"time": self.time.copy()}
+
+        def set_state(self, state: dict[str, Any]) -> None:
+            self.time = state["time"].copy()
+
+    collector = rmc.Collector(rmc.ActorCritic(SpaceSpec.of(Clocks()), "none"), Clocks(), 3)
+    collector.collect()
+    state = collector.get_state()
+    for _ in range(2):
+        assert collector.collect().steps.obs[:, 0, 0].tolist() == [3, 4, 5, 6]
+        collector.set_state(state)
 
 
 def test_lanes_of_an_older_checkpoint_are_taken() -> None:

@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Discrete, MultiBinary
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode
 from torch import Tensor
 
@@ -219,15 +219,15 @@ def test_a_bit_out_of_range_is_refused() -> None:
 
 def test_integers_do_not_wrap() -> None:
     player = Player(ActorCritic(SpaceSpec.from_spaces(MultiBinary(2), Discrete(2)), "none"))
-    with pytest.raises(ValueError, match="obs: expected numbers that int8 can hold, got 257"):
-        player.act(np.int64([0, 257]))
+    with pytest.raises(ValueError, match="obs: expected numbers that int8 can hold, got -200"):
+        player.act(np.int64([-200, 1]))
 
 
 def test_a_category_out_of_range_is_refused() -> None:
-    player = Player(ActorCritic(SpaceSpec.from_spaces(Discrete(3), Discrete(2)), "none"))
-    player.act(np.int64(2))
-    with pytest.raises(ValueError, match="obs: expected categories from 0 to 2, got 3"):
-        player.act(np.int64(3), 0.0, False, False)
+    player = Player(ActorCritic(SpaceSpec.from_spaces(Discrete(3, start=5), Discrete(2)), "none"))
+    player.act(np.int64(7))
+    with pytest.raises(ValueError, match="obs: expected categories from 5 to 7, got 8"):
+        player.act(np.int64(8), 0.0, False, False)
 
 
 @pytest.mark.parametrize("num_envs", [1, 3])
@@ -274,6 +274,19 @@ def test_the_mask_at_the_end_of_an_episode_may_allow_nothing() -> None:
     assert player.act(obs, 1.0, True, False, action_mask=[0, 1, 0]) == 1  # the caller has reset
     with pytest.raises(ValueError, match="expected at least one allowed action"):
         player.act(obs, 1.0, False, False, action_mask=[0, 0, 0])
+
+
+def test_the_mask_at_the_end_of_an_episode_may_allow_nothing_for_one_choice() -> None:
+    player = Player(ActorCritic(SpaceSpec.from_spaces(Box(-1, 1, (2,)), MultiDiscrete([2, 3])), "none"))
+    player.act(np.zeros(2), action_mask=[0, 1, 0, 0, 1])
+    player.act(np.zeros(2), 1.0, True, False, action_mask=[0, 0, 0, 0, 1])
+
+
+def test_the_parts_of_an_observation_are_all_plain_or_all_of_lanes() -> None:
+    space = Dict({"a": Box(-1, 1, (3,)), "b": Box(-1, 1, (2,))})
+    player = Player(ActorCritic(SpaceSpec.from_spaces(space, Discrete(2)), "none"))
+    with pytest.raises(ValueError, match="obs b: expected"):
+        player.act({"a": np.zeros(3), "b": np.zeros((1, 2))})
 
 
 def test_an_agent_of_ones_own_loop_with_masks_asks_for_one_from_the_first_step_on() -> None:

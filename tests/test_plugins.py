@@ -235,3 +235,5 @@ def test_arguments_are_read_as_yaml() -> None:
     assert read == {"size": 7, "decay": 0.5, "mode": "hard", "deep": [1, 2], "on": True, "none": None}
     with pytest.raises(ValueError, match="expected NAME=VALUE"):
         assignments(["size"])
+    with pytest.raises(ValueError, match="expected each name once, got size again"):
+        assignments(["size=7", "size=8"])

@@ -35,7 +35,7 @@ GUESSES = {
     "--mem-slots many": "expected an integer, got 'many'",
     "--encoder-sizes 32,32": "rmc-train: --encoder-sizes: expected values separated by spaces, got 32,32",
     "--core --env recall": "rmc-train: --core: expected a value, got none",
-    "--encoder-sizes a": "rmc-train: --encoder-sizes: expected other values, got 'a'",
+    "--encoder-sizes a": "rmc-train: --encoder-sizes: expected numbers separated by spaces, got 'a'",
     "--num-envs": "rmc-train: --num-envs: expected a value, got none",
     "--precision f3": "rmc-train: --precision: expected one of 'float32', 'bf16', got 'f3'",
     "--discount high": "expected a number, got 'high'",

@@ -30,11 +30,11 @@ from benchmarks.gpu.report import problem, report, speed_row, training_row
 from benchmarks.gpu.speed import measure
 from rmc_agents import command_line
 from rmc_agents.config import Config
+from rmc_agents.evaluate import trainings
 from rmc_agents.files import write_atomically, write_json
 from rmc_agents.runs.saved import pick_device
 
 ROOT = Path(__file__).parent.parent.parent
-TRAIN = "import sys; from rmc_agents.train.cli import main; sys.exit(main())"
 PRESETS = {"rmc": "minipacman-rmc", "lstm": "minipacman-lstm"}
 SMALL = {"mem_slots": 2, "num_heads": 1, "head_size": 4, "hidden_size": 8, "encoder_sizes": (8,), "unroll_length": 5}
 
@@ -153,7 +153,7 @@ def check_training(plan: Plan, device: str, backend: str, runner: Runner) -> dic
     settings = plan.settings | plan.train | {"device": device, "video": False, "backend": backend}
     with tempfile.TemporaryDirectory() as folder:
         arguments = ["--config", PRESETS["rmc"], *flags(settings), "--run-dir", f"{folder}/run"]
-        result = runner.run(["-c", TRAIN, *arguments], limit=120)
+        result = runner.run(["-c", trainings.RUN, *arguments], limit=120)
         if result["status"] == 0:
             result["summary"] = json.loads(Path(folder, "run", "summary.json").read_text())
     return result | {"settings": settings, "backend": backend}

@@ -18,6 +18,8 @@ def measure(config: Config, device: str, updates: int) -> dict[str, Any]:
 
     Times are medians over `updates` updates, after three that compile and fill caches.
     """
+    if device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
     with closing(OnPolicy(config, torch.device(device))) as trainer:
         for _ in range(3):
             trainer.update()
@@ -30,7 +32,6 @@ def measure(config: Config, device: str, updates: int) -> dict[str, Any]:
             kernels = [event for event in profiled.key_averages() if not event.is_user_annotation]
             busy = sum(kernel.self_device_time_total for kernel in kernels) / 1e6 / wall
             memory = torch.cuda.max_memory_allocated() / 2**20
-            torch.cuda.reset_peak_memory_stats()
     frames = config.env.num_envs * config.train.unroll_length
     return {"frames_per_second": frames / whole, "acting": acting / whole, "busy": busy, "peak_memory_mib": memory}
 

@@ -18,6 +18,7 @@ import numpy as np
 from benchmarks.reports import RESULTS, table, write
 from rmc_agents.evaluate import compare
 from rmc_agents.evaluate.comparison import ComparedRun, read
+from rmc_agents.evaluate.curves import Curve, read_curve
 from rmc_agents.evaluate.report import mean_with_interval
 
 EPOCH = 65_536
@@ -55,7 +56,9 @@ def main() -> None:
         done = {one["seed"] for one in found if (one["task"], one["core"]) == (task, core)}
         if missing := [seed for seed in arguments.seeds if seed not in done]:
             runs = trained(task, core, missing, arguments)
-            found += [{"task": task, "core": core, "seed": run.seed, **scores(run)} for run in runs]
+            for run in runs:
+                curve = read_curve(arguments.folder / task / f"popgym-{core}-seed{run.seed}")
+                found.append({"task": task, "core": core, "seed": run.seed, **scores(run, curve)})
             write(arguments.out, {"evaluations": found}, report(found))
 
 
@@ -70,12 +73,11 @@ def trained(task: str, core: str, seeds: list[int], arguments: argparse.Namespac
     return read((out / core).with_suffix(".json"))
 
 
-def scores(run: ComparedRun) -> dict[str, float]:
+def scores(run: ComparedRun, curve: Curve) -> dict[str, float]:
     """POPGym's measure of a run, and its final score."""
-    epochs = (np.array(run.curve.frames) - 1) // EPOCH  # a point is the mean of the episodes up to it
-    returns = np.array(run.curve.returns)
+    epochs = (curve.frames - 1) // EPOCH  # a point is the mean of the episodes up to it
     complete = [epoch for epoch in np.unique(epochs) if (epoch + 1) * EPOCH <= run.frames] or [0]
-    highest = max(returns[epochs == epoch].mean() for epoch in complete)
+    highest = max(curve.values[epochs == epoch].mean() for epoch in complete)
     return {"frames": run.frames, "best_epoch": float(highest), "final": run.evaluation.mean_return}
 
 

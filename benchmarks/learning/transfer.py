@@ -36,7 +36,7 @@ def main() -> None:
         for env in arguments.envs:
             check_fits(saved.spec, env)
             result = evaluate_beside_random(saved.agent, env, arguments.episodes, PlaySettings(EVALUATION_SEED, CPU))
-            found.append({"core": core, "seed": seed, "trained_on": trained, "frames": saved.frames, **result})
+            found.append(result | {"core": core, "seed": seed, "trained_on": trained, "frames": saved.frames})
             print(f"{core}, seed {seed}, {env}: {result['success_rate']:.3f}", flush=True)
     write(arguments.out, {"episodes": arguments.episodes, "evaluations": found}, report(found, arguments))
 

@@ -13,6 +13,7 @@ that leaves files there), and every checkpoint must be valid. The exit status sa
 import argparse
 import math
 import random
+import shlex
 import signal
 import sys
 import tempfile
@@ -181,7 +182,7 @@ def main() -> None:
             run.kill()
         result = figures(run, arguments.learner_kills)
     wrong = faults(result)
-    command = f"python -m {__spec__.name} --minutes {arguments.minutes:g} --learner-kills {arguments.learner_kills}"
+    command = shlex.join(["python", "-m", __spec__.name, *sys.argv[1:]])
     text = report(run, result, wrong, command, here)
     lives = [asdict(life) for life in run.lives]
     write(arguments.out, {"machine": here, "flags": flags, "wrong": wrong, "figures": result, "lives": lives}, text)

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import psutil
 
+from rmc_agents.evaluate import trainings
 from rmc_agents.runs import checkpoint
 
-TRAIN = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
 SECONDS_TO_GO = 10.0  # limit for processes to end after the learner
 SECONDS_TO_COME = 300.0  # limit for the learner to have all actors or to end, and for an actor to be replaced
 SHARED_MEMORY = Path("/dev/shm")
@@ -69,7 +69,8 @@ class WatchedRun:
         """Starts the learner, new or resumed, in its own session; returns once it has this many actors."""
         resume = ["--resume", str(self.folder)] if self.lives else [*self._flags, "--run-dir", str(self.folder)]
         with self._log.open("a") as log:
-            process = subprocess.Popen([*TRAIN, *resume], stdout=log, stderr=log, start_new_session=True)
+            command = [sys.executable, "-c", trainings.RUN, *resume]
+            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         self.process, self.learner = process, psutil.Process(process.pid)
         self.lives.append(Life(time.monotonic()))
         self.wait_for(actors)
@@ -77,8 +78,8 @@ class WatchedRun:
 
     @property
     def actors(self) -> list[psutil.Process]:
-        """The actors that are alive; the learner's only other child keeps track of shared memory."""
-        return [child for child in self.learner.children() if is_actor(child)]
+        """The actors that are alive: forks of the learner's fork server."""
+        return [process for process in self.learner.children(recursive=True) if is_actor(process)]
 
     def check(self) -> None:
         """Raises SystemExit with the last line of the log if the learner has ended by itself."""

@@ -19,22 +19,23 @@ from rich.table import Table
 
 from rmc_agents.command_line.values import assignments
 from rmc_agents.config import Config
+from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.bench.timing import WARM_UP, Timing
-from rmc_agents.train.on_policy import OnPolicy
+from rmc_agents.train.trainer import Trainer
 
 CPU = torch.device("cpu")
 BASE = "lstm"
 """Rates are also reported relative to this one."""
 
 
-def trainer(preset: str, agent: str) -> OnPolicy:
+def trainer(preset: str, agent: str) -> Trainer:
     """A new learner with the preset's settings, and the core and settings of 'CORE,NAME=VALUE,...'."""
     core, *settings = agent.split(",")
     config = Config().updated_from_yaml(preset)
-    return OnPolicy(config.updated({"core": core, **assignments(settings)}, "--agents"), CPU)
+    return make_trainer(config.updated({"core": core, **assignments(settings)}, "--agents"), CPU)
 
 
-def cpu_seconds(trainers: dict[str, OnPolicy], rounds: int) -> dict[str, list[float]]:
+def cpu_seconds(trainers: dict[str, Trainer], rounds: int) -> dict[str, list[float]]:
     """CPU seconds of each one's updates, in turn."""
     seconds: dict[str, list[float]] = {agent: [] for agent in trainers}
     for _ in range(WARM_UP + rounds):
@@ -55,8 +56,8 @@ def main() -> None:
 
     torch.set_num_threads(1)
     trainers = {agent: trainer(arguments.config, agent) for agent in arguments.agents}
-    frames = {agent: each.train.unroll_length * each.lanes.num_lanes for agent, each in trainers.items()}
     figures = {agent: Timing.of(times) for agent, times in cpu_seconds(trainers, arguments.rounds).items()}
+    frames = {agent: each.frames // each.updates for agent, each in trainers.items()}
     rates = {agent: frames[agent] / figure.seconds for agent, figure in figures.items()}
 
     table = Table(title=f"{arguments.config}, {arguments.rounds} rounds in turn, one thread")

@@ -8,23 +8,19 @@ included. A memory copy and a matrix product, measured in between, show how fast
 
 import argparse
 import json
-import os
 import platform
 import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")  # before the imports: read when numpy loads its linear algebra
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import SyncVectorEnv, VectorEnv
 
-import gymnasium as gym  # noqa: E402
-import numpy as np  # noqa: E402
-from gymnasium.vector import SyncVectorEnv, VectorEnv  # noqa: E402
-
-from rmc_agents.envs.boxworld import BoxWorldVectorEnv  # noqa: E402
-from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv  # noqa: E402
-from rmc_agents.envs.registry import make_vector_env  # noqa: E402
+from rmc_agents.envs.boxworld import BoxWorldVectorEnv
+from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
+from rmc_agents.envs.registry import make_vector_env
 
 LANES, STEPS, REPEATS = 4096, 300, 9
 SEQUENCES, SEQUENCE_LANES = ("nth-farthest", "program", "program-copy", f"text:{Path(__file__).parent.parent}"), 1024

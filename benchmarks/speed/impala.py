@@ -25,16 +25,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ[variable] = "1"  # before the imports, and for all processes that are started from here
+import torch
 
-import torch  # noqa: E402
-
-from benchmarks.reports import describe, machine, table, write  # noqa: E402
-from rmc_agents.config import Config  # noqa: E402
-from rmc_agents.train.algorithms import make_trainer  # noqa: E402
-from rmc_agents.train.impala.trainer import Impala  # noqa: E402
-from rmc_agents.train.on_policy import OnPolicy  # noqa: E402
+from benchmarks.reports import describe, machine, table, write
+from rmc_agents.config import Config
+from rmc_agents.train.algorithms import make_trainer
+from rmc_agents.train.impala.trainer import Impala
+from rmc_agents.train.on_policy import OnPolicy
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SLOW = {"env": f"{__package__}.slow_env:SlowMiniPacman-v0"}

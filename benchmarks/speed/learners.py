@@ -21,7 +21,8 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-TRAIN = "import sys; from rmc_agents.train.cli import main; sys.exit(main())"
+from rmc_agents.evaluate import trainings
+
 LEARNERS, APART = "learners", "apart"
 QUIET = ["--eval-episodes", "0", "--no-video", "--device", "cpu", "--save-every", "1e9"]
 
@@ -32,7 +33,7 @@ def train(learners: int, lanes: int, frames: int, flags: Sequence[str]) -> float
         run_dir = Path(folder) / "run"
         size = ["--learners", learners, "--num-envs", lanes, "--total-frames", frames, "--run-dir", run_dir]
         subprocess.run(
-            [sys.executable, "-c", TRAIN, *QUIET, *flags, *map(str, size)],
+            [sys.executable, "-c", trainings.RUN, *QUIET, *flags, *map(str, size)],
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             stdout=subprocess.DEVNULL,
             check=True,

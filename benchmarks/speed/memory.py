@@ -8,20 +8,16 @@ timed in turn with pre-drawn uniform random actions, resets included.
 
 import argparse
 import json
-import os
 import platform
 import statistics
 from pathlib import Path
 from typing import Any
 
-for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
-    os.environ.setdefault(variable, "1")  # before the imports: read when numpy loads its linear algebra
+import minigrid
+import numpy as np
 
-import minigrid  # noqa: E402
-import numpy as np  # noqa: E402
-
-from benchmarks.speed.envs import environment_rate  # noqa: E402
-from rmc_agents.envs.registry import make_vector_env  # noqa: E402
+from benchmarks.speed.envs import environment_rate
+from rmc_agents.envs.registry import make_vector_env
 
 VARIANTS = ("memory-s7", "memory-s9", "memory-s11", "memory-s13", "memory-s13-random", "memory-s17-random")
 CHECKED_LANES = 16

@@ -9,7 +9,9 @@ same step (SAME_STEP), as Stable-Baselines3 requires. Ratios are within a repeat
 """
 
 import argparse
+import shlex
 import statistics
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,10 +63,10 @@ def main() -> None:
     seconds = {name: values[1:] for name, values in seconds.items()}  # the first compiles
     ratios = [vec_env / alone for alone, vec_env in zip(*seconds.values(), strict=True)]
     here = machine()
-    policy = "" if arguments.pretrained is None else f" --pretrained {arguments.pretrained}"
+    command = shlex.join(["python", "-m", __spec__.name, *sys.argv[1:]])
     rows = [[name, f"{1e-6 / statistics.median(values):.2f}M"] for name, values in seconds.items()]
     text = (
-        f"`python -m benchmarks.speed.sb3_bridge --env {arguments.env}{policy}`: {arguments.num_envs:,} lanes, "
+        f"`{command}`: {arguments.num_envs:,} lanes, "
         f"{arguments.repeats} repeats of {arguments.steps} steps of each, in turn. On {describe(here)}\n\n"
         f"{table(['', 'steps/s'], rows)}\n\n"
         f"As a VecEnv a step takes {statistics.median(ratios):.2f} times as long: the median of each repeat's ratio "

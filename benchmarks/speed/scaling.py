@@ -4,8 +4,7 @@
 
 One parameter is varied at a time around one point: 256 lanes, T = 20, an RMC with 4 slots of width 128 and 4 heads, an
 LSTM with 256 units. Every point is a separate `rmc-bench` process, to measure its peak memory, with as many rounds as
-fit into --seconds, at least one. A point that fails (for example for lack of memory) is reported and left out. With
---go-on, points that are already in the JSON file are reused.
+fit into --seconds, at least one. A point that fails (for example for lack of memory) is reported and left out.
 """
 
 import argparse
@@ -218,7 +217,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--out", type=Path, help="without suffix; benchmarks/results/scaling, or runs/scaling if --quick"
     )
-    parser.add_argument("--go-on", action="store_true", help="keep the points that the JSON file holds")
     parser.add_argument("flags", nargs="*", help="after --: further flags of rmc-bench")
     return parser.parse_args()
 
@@ -230,17 +228,16 @@ def main() -> None:
     centres = {core: (QUICK_CENTRES if arguments.quick else CENTRES)[core] for core in arguments.cores}
     out = arguments.out or Path("runs/scaling" if arguments.quick else "benchmarks/results/scaling")
     out.parent.mkdir(parents=True, exist_ok=True)
-    target = out.with_suffix(".json")
-    results = json.loads(target.read_text()) if arguments.go_on and target.exists() else []
-    repeats = ["--repeats", "2"] if arguments.quick else ["--seconds", str(arguments.seconds)]
+    results: list[dict[str, Any]] = []
+    repeats = ["--repeats", "2"] if arguments.quick else ["--repeats", "1000000", "--seconds", str(arguments.seconds)]
     flags = [*repeats, "--threads", str(arguments.threads), "--device", arguments.device, *arguments.flags]
 
     began = time.perf_counter()
     for point in dict.fromkeys(p for core in centres for axis in axes for p in points(axis, core, centres[core])):
-        if of(results, [point]) or (result := measure(point, flags)) is None:
+        if (result := measure(point, flags)) is None:
             continue
         results.append(result)
-        write_json(target, results)
+        write_json(out.with_suffix(".json"), results)
         print(f"{time.perf_counter() - began:6.0f} s  {point}: {result['frames_per_second']:,.0f} frames/s", flush=True)
     if not results:
         sys.exit("no point could be measured")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 
+WRONG = "a wrong "
 CASES = {
     "rmc-train --help": "rmc-train --help",
     "rmc-train --help-all": "rmc-train --help-all",
@@ -24,19 +25,22 @@ CASES = {
 }
 
 
-def cpu_seconds(command: str) -> float:
-    """CPU seconds of a process that runs a command in its own folder."""
+def cpu_seconds(command: str, is_wrong: bool) -> float:
+    """CPU seconds of a process that runs a command in its own folder. Raises SystemExit if it fails, or should have."""
     name, *flags = command.split()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     program = f"import sys; from rmc_agents import commands; sys.exit(commands.{name.replace('-', '_')}())"
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-c", program, *flags],
             cwd=folder,
             env=os.environ | {"OMP_NUM_THREADS": "1"},
             capture_output=True,
+            text=True,
             check=False,
         )
+    if (done.returncode != 0) != is_wrong:
+        raise SystemExit(f"{command} ended with {done.returncode}: {done.stderr}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
@@ -46,7 +50,7 @@ def main() -> None:
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     print("| command | CPU seconds |\n|---|---|")
     for name, command in CASES.items():
-        seconds = min(cpu_seconds(command) for _ in range(2))
+        seconds = min(cpu_seconds(command, name.startswith(WRONG)) for _ in range(2))
         print(f"| {name} | {seconds:.2f} |", flush=True)
 
 

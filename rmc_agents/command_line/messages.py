@@ -14,7 +14,7 @@ PLAIN = {
     r"Missing from \S+: (\S+) (.*)\. \(required\)": r"expected \1: \2",
     r"invalid choice ('.*') for argument '(\S+)'\. Expected one of \((.*)\)": r"\2: expected one of \3, got \1",
     r"Could not find valid parse for arguments: \['([^']+,[^']+)'\]": r"expected values separated by spaces, got \1",
-    r"Could not find valid parse for arguments: \[(.*)\]": r"expected other values, got \1",
+    r"Could not find valid parse for arguments: \[(.*)\]": r"expected numbers separated by spaces, got \1",
 }
 """Patterns in messages of Python and tyro -> plainer words."""
 

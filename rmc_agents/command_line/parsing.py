@@ -3,9 +3,10 @@
 import argparse
 import contextlib
 import io
+import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, is_dataclass, make_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
@@ -76,14 +77,14 @@ def parse(
         return found
     said = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(said), _wide_lines():
             return _cli(kind, default, argv, prog=prog, description=description)
     except SystemExit as end:
         if end.code:
             problem = plain_message(said.getvalue())
             if problem.startswith("Unrecognized"):
-                unknown = set(problem.partition(": ")[2].lower().split(", "))
-                if unknown <= VALUES:
+                unknown = set(problem.partition(": ")[2].split(", "))
+                if {word.lower() for word in unknown} <= VALUES:
                     problem += SWITCHES
                 elif hasattr(kind, "config") and unknown & {*configs.names()}:
                     problem += "; presets go after --config"
@@ -95,6 +96,19 @@ def parse(
                     problem += if_unknown
             print(f"{prog}: {problem} (see {prog} --help)", file=sys.stderr)
         raise
+
+
+@contextlib.contextmanager
+def _wide_lines() -> Iterator[None]:
+    """Context in which tyro does not break the lines of its messages, and so not the paths in them."""
+    columns = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "100000"
+    try:
+        yield
+    finally:
+        os.environ.pop("COLUMNS")
+        if columns is not None:
+            os.environ["COLUMNS"] = columns
 
 
 def _named_elsewhere(unknown: Iterable[str]) -> list[str]:

@@ -75,12 +75,14 @@ def _mappings_in(text: str) -> list[dict[str, Any]]:
 
 
 def assignments(texts: Sequence[str]) -> dict[str, Any]:
-    """Parse NAME=VALUE texts, with values in YAML syntax. Raises ValueError for anything else."""
+    """Parse NAME=VALUE texts, with values in YAML syntax. Raises ValueError for anything else, or a repeated name."""
     values: dict[str, Any] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         if not name or not separator:
             raise ValueError(f"expected NAME=VALUE, got {text!r}")
+        if name in values:
+            raise ValueError(f"expected each name once, got {name} again")
         values[name] = parse_yaml(value, name)
     return values
 

@@ -38,10 +38,12 @@ class Section:
             try:
                 value = adapter.validate_python(given)
             except PydanticValidationError as error:
-                problem = error.errors()[0]
-                message = problem["msg"].replace("valid tuple", "valid list")  # as users write one
+                problem, *others = error.errors()
+                messages = [problem["msg"], *(each["msg"] for each in others if each["input"] is problem["input"])]
+                message = " or ".join(f"{each[0].lower()}{each[1:]}" for each in dict.fromkeys(messages))
+                message = message.replace("valid tuple", "valid list")  # as users write one
                 got = shortened(problem["input"])
-                raise ValueError(f"{name}: {message[0].lower()}{message[1:]}, got {got}") from None
+                raise ValueError(f"{name}: {message}, got {got}") from None
             if _has_bool(given) and not _has_bool(value):
                 raise ValueError(f"{name}: expected a number, got {given}")
             object.__setattr__(self, name, value)  # the sections are frozen
@@ -149,8 +151,8 @@ class AgentConfig(Section):
     encoder_args: KeywordArguments = field(default_factory=dict)
     """Arguments of a custom encoder, as in --encoder-args width=64; values are read as in YAML."""
     encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
-    """Widths of the fully connected layers, each with a ReLU, of the built-in encoders; none: the core reads the
-    observation directly, by its own linear map."""
+    """Widths of the fully connected layers, each with a ReLU, of the built-in encoders; without a value the core
+    reads the observation directly, by its own linear map."""
     core_skip: bool = True
     """Skip connection: the heads read the encoder's output as well as the core's."""
     core_gain: PositiveFloat | None = None

@@ -17,7 +17,7 @@ from rmc_agents.config import Config
 from rmc_agents.envs.making import EnvFactory, name_of, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.envs.own import check_given_once, own_id, takes
-from rmc_agents.formatting import with_interval
+from rmc_agents.formatting import counted, with_interval
 from rmc_agents.registry import NotRegistered
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import action_parts
@@ -56,8 +56,9 @@ class Provenance(NamedTuple):
         accuracy = "" if self.accuracy is None else f"accuracy {self.accuracy:.1%}, "
         interval = "" if self.ci95 is None else " (95 % interval)"
         return (
-            f"{accuracy}mean return {with_interval(self.mean_return, self.ci95)}{played} over {self.episodes} episodes "
-            f"from seed {self.seed}{interval} when it was saved, by version {self.version}"
+            f"{accuracy}mean return {with_interval(self.mean_return, self.ci95)}{played} over "
+            f"{counted(self.episodes, 'episode')} from seed {self.seed}{interval} when it was saved, by version "
+            f"{self.version}"
         )
 
 
@@ -100,9 +101,9 @@ def load(source: str | PathLike[str], *, device: str = "auto", trust: bool = Fal
       The agent with its settings and its spec: an `ActorCritic`, or a `Policy` from an archive of Stable-Baselines3.
 
     Raises:
-      CheckpointError: if there is no such file, or it is damaged or not from this project.
-      ValueError: for an unknown name, an archive that is not trusted, a device that is not available, or if torch's
-        default dtype is not float32.
+      CheckpointError: if the file is damaged or not from this project.
+      ValueError: for an unknown path or name, an archive that is not trusted, a device that is not available, or if
+        torch's default dtype is not float32.
     """
     if not isinstance(source, str | PathLike):
         raise ValueError(f"source: expected a path or the name of a pretrained policy, got {source!r}")
@@ -233,9 +234,11 @@ def given_env(
 
     The one in which the agent was trained has the arguments of the training, if none are given; a partial's own count.
     """
-    name = name_of(env).rpartition(":")[2]
+    given, _, name = name_of(env).rpartition(":")
     module, _, trained = saved.config.env.env.rpartition(":")
-    is_trained_in = env == saved.config.env.env or trained == own_id(name) or (module and trained == name)
+    is_trained_in = (
+        env == saved.config.env.env or trained == own_id(name) or (module and given in ("", module) and trained == name)
+    )
     trained_with = saved.config.env.env_kwargs if is_trained_in else {}
     if isinstance(env, str):
         arguments = {**evaluation_kwargs(env, {}), **env_kwargs} if env_kwargs else evaluation_kwargs(env, trained_with)

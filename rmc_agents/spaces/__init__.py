@@ -37,7 +37,7 @@ class SpaceSpec(NamedTuple):
       num_actions: of a Discrete space; 0 for other spaces.
       obs_categories: see `ArraySpec`.
       obs_are_tokens: see `ArraySpec`.
-      action_parts: several for a Tuple; empty for a Discrete space that starts at 0.
+      action_parts: several for a Tuple; empty for a Discrete space of int64 that starts at 0.
       obs_parts: the arrays of a nested observation; the other obs fields are then unused.
       vocabulary: a fingerprint of the categories' meanings: metadata["vocabulary"]; '': not known.
       is_masked: the agent was trained with action masks; False in `of`, which only sees the spaces.

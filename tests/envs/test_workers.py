@@ -27,6 +27,7 @@ from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import STOPS, WorkerError
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.workers import ALWAYS
+from rmc_agents.evaluate import trainings
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 
@@ -239,9 +240,8 @@ def test_a_run_is_the_same_with_workers_and_continues_after_a_fault(
 
 @pytest.mark.slow
 def test_workers_of_a_run_end_in_silence(tmp_path: Path) -> None:
-    program = "import sys; from rmc_agents.train.cli import main; sys.exit(main())"
     flags = ["--env-workers", "2", "--run-dir", str(tmp_path / "run"), "--save-every", "1e-9"]
-    process = start(program, *SMALL, *QUIET, *flags)
+    process = start(trainings.RUN, *SMALL, *QUIET, *flags)
     wait_for_checkpoints(tmp_path / "run", 1, process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     _, err = process.communicate(timeout=120)

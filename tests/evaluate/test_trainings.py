@@ -16,7 +16,7 @@ from rmc_agents.evaluate import trainings
 pytestmark = pytest.mark.slow
 LONGEST = 60.0  # seconds within which a process ends when asked to, on any machine
 WAITS = "print('ready', flush=True); import time; time.sleep(3600)"
-WITHOUT_PRCTL = f"""import ctypes, os
+WITHOUT_PRCTL = f"""import ctypes, os, sys
 ctypes.CDLL(None).prctl({trainings.PR_SET_PDEATHSIG}, 0)
 sys.platform = 'darwin'
 end_with(os.getppid())

@@ -60,10 +60,8 @@ def new_run(run_dir: Path, *flags: str) -> Path:
 
 def start_process(*flags: str) -> subprocess.Popen:
     """`train` as a process, to be stopped or killed."""
-    command = [sys.executable, "-c", "import sys; from rmc_agents.train.cli import main; sys.exit(main())"]
-    return subprocess.Popen(
-        [*command, *SMALL, *QUIET, *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    command = [sys.executable, "-c", trainings.RUN, *SMALL, *QUIET, *flags]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def start_fork(log: Path, *flags: str) -> forked.Program:

@@ -164,7 +164,7 @@ def test_a_provenance_of_an_older_file_names_no_environment() -> None:
 
 def test_a_named_environment_is_the_one_of_evaluations_with_the_arguments_of_the_training() -> None:
     def arguments(name: str, given: str, env_kwargs: dict[str, Any]) -> Any:
-        config = Config().updated({"env": name, "env_kwargs": {"nesting": 1} if "program" in name else {}}, "test")
+        config = Config().updated({"env": name, "env_kwargs": {} if "text" in name else {"nesting": 1}}, "test")
         saved: Any = SavedAgent(None, config, SPEC, Path("run"), 0)  # type: ignore[type-var]
         if given == name and not env_kwargs:
             assert vars(given_env(saved, given)) == vars(saved_env(saved))
@@ -173,5 +173,7 @@ def test_a_named_environment_is_the_one_of_evaluations_with_the_arguments_of_the
     assert arguments("program-copy", "program-copy", {}) == {"nesting": 1, "at_maxima": True}
     assert arguments("program-copy", "program-double", {}) == {"at_maxima": True}
     assert arguments("program-copy", "program-copy", {"at_maxima": False}) == {"at_maxima": False}
+    assert arguments("mine:Walk", "Walk", {}) == {"nesting": 1}
+    assert arguments("mine:Walk", "other:Walk", {}) == {}
     assert arguments("text:a", "text:b", {}) == {"part": "heldout", "steps": 10_000}
     assert arguments("text:a", "text-all:a", {}) == {"steps": 10_000}

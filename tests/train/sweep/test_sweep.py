@@ -44,7 +44,7 @@ from rmc_agents.train.sweep.trials import JOURNAL, Sweep, owned
 pytestmark = pytest.mark.usefixtures("forked_trainings")
 ENDLESS = 10**9
 # Goes on with a run as rmc-train does, but is content with the frames it has.
-NO_FURTHER = "from rmc_agents.train.cli import main; sys.exit(main([*sys.argv[1:], '--total-frames', '1']))"
+NO_FURTHER = "import sys; from rmc_agents.train.cli import main; sys.exit(main([*sys.argv[1:], '--total-frames', '1']))"
 
 
 def test_in_python_a_sweep_returns_its_rows_and_is_that_of_the_command(
@@ -179,7 +179,7 @@ def test_an_unfinished_run_of_any_kind_is_resumed(suffix: str, tmp_path: Path, m
     saved = folder / "checkpoints" / f"update-000000007{suffix}"
     saved.parent.mkdir(parents=True)
     saved.touch()
-    monkeypatch.setattr(trainings, "RUN", "print(*sys.argv[1:])")
+    monkeypatch.setattr(trainings, "RUN", "import sys; print(*sys.argv[1:])")
     job, is_archive = scheduler.Job("agent", folder, Config()), suffix == ".zip"
     if is_archive:
         with pytest.raises(ValueError, match=r"is an archive .* add --trust"):
