@@ -21,21 +21,23 @@ from rmc_agents.command_line.values import assignments
 from rmc_agents.config import Config
 from rmc_agents.train.algorithms import make_trainer
 from rmc_agents.train.bench.timing import WARM_UP, Timing
-from rmc_agents.train.trainer import Trainer
+from rmc_agents.train.learner import Learner
 
 CPU = torch.device("cpu")
 BASE = "lstm"
 """Rates are also reported relative to this one."""
 
 
-def trainer(preset: str, agent: str) -> Trainer:
+def trainer(preset: str, agent: str) -> Learner:
     """A new learner with the preset's settings, and the core and settings of 'CORE,NAME=VALUE,...'."""
     core, *settings = agent.split(",")
     config = Config().updated_from_yaml(preset)
-    return make_trainer(config.updated({"core": core, **assignments(settings)}, "--agents"), CPU)
+    made = make_trainer(config.updated({"core": core, **assignments(settings)}, "--agents"), CPU)
+    assert isinstance(made, Learner)
+    return made
 
 
-def cpu_seconds(trainers: dict[str, Trainer], rounds: int) -> dict[str, list[float]]:
+def cpu_seconds(trainers: dict[str, Learner], rounds: int) -> dict[str, list[float]]:
     """CPU seconds of each one's updates, in turn."""
     seconds: dict[str, list[float]] = {agent: [] for agent in trainers}
     for _ in range(WARM_UP + rounds):
