@@ -15,6 +15,7 @@ from rmc_agents.collect import checked_step, choose
 from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.nested import pick
 from rmc_agents.envs.saving import layers
+from rmc_agents.envs.warn_once import warn_once
 from rmc_agents.runs.saved import SavedAgent
 from rmc_agents.spaces import ACTION_MASK, SpaceSpec
 from rmc_agents.stream import check_categories
@@ -203,6 +204,8 @@ class Player:
             obs = {ACTION_MASK: np.asarray(obs[ACTION_MASK])[None]}
         infos = {}
         if given is not None:
+            if not self.spec.mask_sizes:
+                warn_once("the action_mask of Player.act is ignored: masks are for Discrete and MultiDiscrete actions")
             flags = np.asarray(given)
             infos = {ACTION_MASK: flags[None] if self._is_plain and flags.ndim == 1 else flags}
         allowed = self.spec.action_mask(obs, infos)

@@ -282,6 +282,12 @@ def test_the_mask_at_the_end_of_an_episode_may_allow_nothing_for_one_choice() ->
     player.act(np.zeros(2), 1.0, True, False, action_mask=[0, 0, 0, 0, 1])
 
 
+def test_a_mask_of_continuous_actions_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    player = Player(ActorCritic(SpaceSpec.from_spaces(Box(-1, 1, (2,)), Box(-1, 1, (2,))), "none"))
+    player.act(np.zeros(2), action_mask=[1, 0])
+    assert "action_mask of Player.act is ignored" in caplog.text
+
+
 def test_the_parts_of_an_observation_are_all_plain_or_all_of_lanes() -> None:
     space = Dict({"a": Box(-1, 1, (3,)), "b": Box(-1, 1, (2,))})
     player = Player(ActorCritic(SpaceSpec.from_spaces(space, Discrete(2)), "none"))
