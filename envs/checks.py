@@ -12,7 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 def checked_int(name: str, value: Any, low: int, high: int = sys.maxsize) -> int:
     """The value as an int. Raises ValueError unless it is an integer in low..high."""
     if not _is_int(value, low, high):
-        wanted = f"of at least {low}" if high == sys.maxsize else f"from {low} to {high}"
+        wanted = (
+            f"of at least {low}" if high == sys.maxsize and not _is_int(value, high, value) else f"from {low} to {high}"
+        )
         raise ValueError(f"{name}: expected an int {wanted}, got {value!r}")
     return int(value)
 

@@ -93,7 +93,7 @@ class _Named:
 
     def __init__(self, name: str, env_kwargs: Mapping[str, Any]) -> None:
         self.name, self.env_kwargs = name, env_kwargs
-        self.__name__ = f"{name} ({', '.join(f'{key}={value}' for key, value in env_kwargs.items())})"
+        self.__name__ = f"{name} ({', '.join(f'{key}={value}' for key, value in sorted(env_kwargs.items()))})"
 
 
 def _from_callable(

@@ -27,7 +27,10 @@ _NEWEST = max(path.stat().st_mtime_ns for path in Path(__file__).parent.rglob("*
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
     """Compiles a function at its first call, or loads the code from numba's cache."""
     function.__qualname__ += f"_{_NEWEST}"
-    return njit(**_OPTIONS, **options)(function)
+    try:
+        return njit(**_OPTIONS, **options)(function)
+    except RuntimeError:  # no folder for the cache can be written
+        return njit(**_OPTIONS | {"cache": False}, **options)(function)
 
 
 def subroutine(function: Callable[..., Any], **options: Any) -> Any:

@@ -16,7 +16,8 @@ from .token_space import Tokens
 class StackedViews(VectorWrapper):
     """A vector environment that shows the last `num_views` observations of the episode as one (Mnih et al., 2015).
 
-    They are concatenated along the last axis, the newest last: `[N, 5, 5, 3]` becomes `[N, 5, 5, 3 * num_views]`. The
+    They are concatenated along the last axis, the newest last: `[N, 5, 5, 3]` becomes `[N, 5, 5, 3 * num_views]`, and
+    `[N, 84, 84]`, without an axis of channels, `[N, 84, 84, num_views]`. Channels that come first are not found. The
     stack is zero before an episode's first observation. An episode's last observation is stacked with its own episode.
     Every returned array is new.
 
@@ -25,7 +26,8 @@ class StackedViews(VectorWrapper):
       num_views: observations per stack, at least 2.
 
     Raises:
-      ValueError: for another autoreset mode, other observations, or fewer than 2 views.
+      ValueError: for another autoreset mode, other observations, fewer than 2 views, or tokens, whose embeddings
+        are summed.
     """
 
     def __init__(self, env: VectorEnv, num_views: int) -> None:
@@ -33,6 +35,8 @@ class StackedViews(VectorWrapper):
         space = env.single_observation_space
         if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
             raise ValueError(f"expected a vector environment with NEXT_STEP autoreset, got {env.metadata}")
+        if isinstance(space, Tokens):
+            raise ValueError("expected images or vectors to stack, got tokens: the views could not be told apart")
         if not isinstance(space, Box | MultiDiscrete) or not space.shape:
             raise ValueError(f"expected images or vectors to stack, got observations in {space}")
         if isinstance(space, MultiDiscrete) and np.any(space.start):
@@ -40,8 +44,9 @@ class StackedViews(VectorWrapper):
         if num_views < 2:
             raise ValueError(f"num_views: expected at least 2, got {num_views}")
         self.num_views = num_views
-        self._channels = space.shape[-1]
-        self.single_observation_space = _stacked_space(space, num_views)
+        self._has_channels = len(space.shape) != 2 or not isinstance(space, Box)
+        self._channels = space.shape[-1] if self._has_channels else 1
+        self.single_observation_space = self._stacked_space(space)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self._stack = np.zeros((env.num_envs, *self.single_observation_space.shape), space.dtype)
         self._is_last = np.zeros(env.num_envs, np.bool_)  # [N]: the newest view is the episode's last
@@ -53,7 +58,7 @@ class StackedViews(VectorWrapper):
             starts = options["reset_mask"]  # before the reset: gymnasium's SyncVectorEnv removes it from the options
         obs, infos = self.env.reset(seed=seed, options=options)
         self._stack[starts] = 0
-        self._stack[starts, ..., -self._channels :] = obs[starts]
+        self._stack[starts, ..., -self._channels :] = self._with_channels(obs)[starts]
         self._is_last &= ~starts
         return self._stack.copy(), infos
 
@@ -71,18 +76,20 @@ class StackedViews(VectorWrapper):
         stack.reshape(-1)[: -self._channels] = self._stack.reshape(-1)[self._channels :]
         if is_first.any():
             stack[is_first] = 0
-        stack[..., -self._channels :] = obs
+        stack[..., -self._channels :] = self._with_channels(obs)
         self._stack = stack
 
+    def _stacked_space(self, space: Box | MultiDiscrete) -> Box | MultiDiscrete:
+        """The space of all views; a Box is extended to contain 0."""
+        if isinstance(space, MultiDiscrete):
+            return MultiDiscrete(np.concatenate([space.nvec] * self.num_views, axis=-1), dtype=space.dtype)
+        bounds = (self._with_channels(bound) for bound in (space.low, space.high))
+        low, high = (np.concatenate([bound] * self.num_views, axis=-1) for bound in bounds)
+        return Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)
 
-def _stacked_space(space: Box | MultiDiscrete, num_views: int) -> Box | MultiDiscrete:
-    """The space of `num_views` views concatenated along the last axis; a Box is extended to contain 0."""
-    if isinstance(space, Tokens):
-        return Tokens(np.concatenate([space.nvec] * num_views))
-    if isinstance(space, MultiDiscrete):
-        return MultiDiscrete(np.concatenate([space.nvec] * num_views, axis=-1), dtype=space.dtype)
-    low, high = (np.concatenate([bound] * num_views, axis=-1) for bound in (space.low, space.high))
-    return Box(np.minimum(low, 0), np.maximum(high, 0), dtype=space.dtype)
+    def _with_channels(self, views: NDArray) -> NDArray:
+        """Views `[..., C]` from the environment's."""
+        return views if self._has_channels else views[..., None]
 
 
 class SavableStackedViews(StackedViews):

@@ -326,8 +326,6 @@ def compare(
     runs = [comparison.collect(name, folder) for name, folder in _folders(agents)]
     for run in comparison.split_repeated(runs)[1]:
         raise ValueError(f"agents: {run.agent}: expected runs with different seeds, got seed {run.seed} twice")
-    if not isinstance(marks, Mapping | None):
-        raise ValueError(f"marks: expected scores by name, such as {{'random': 9.2}}, got {marks!r}")
     check_marks(marks or {})
     for name, columns in (("frame_marks", frame_marks), ("minute_marks", minute_marks)):
         if not isinstance(columns, Iterable):

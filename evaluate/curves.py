@@ -73,6 +73,7 @@ def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bo
     files = list(folder.glob("*tfevents*"))
     if not files or not all(path.is_file() for path in files):  # reading a pipe would never end
         raise ValueError(f"{run} holds no TensorBoard events (expected files in {folder}): is it the folder of a run?")
+    from google.protobuf.message import DecodeError
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder), size_guidance={"scalars": 0})  # 0: all of them
@@ -81,6 +82,8 @@ def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bo
     logger.setLevel(logging.ERROR)  # a copy of a run from a checkpoint drops the points after that, as it should
     try:
         events.Reload()
+    except (DecodeError, OverflowError, MemoryError) as error:
+        raise ValueError(f"{run}: its TensorBoard events are damaged: {error}") from error
     finally:
         logger.setLevel(level)
     tags, known = (METRICS[metric].tag, TIME_TAG), set(events.Tags()["scalars"])
@@ -93,7 +96,7 @@ def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bo
         how = "; rmc-train --eval-every N makes evaluations" if metric == "evaluation" else ""
         raise ValueError(f"{run}: its TensorBoard events have no {absent} yet; metrics that it has: {has}{how}")
     points, times = (_by_frames(events.Scalars(tag)) for tag in tags)
-    points = {step: value for step, value in points.items() if np.isfinite(value)}  # NaN: nothing was asked
+    points = {step: value for step, value in points.items() if np.isfinite(value) and step in times}  # NaN: not asked
     if not points:
         raise ValueError(f"{run}: its TensorBoard events have only NaN as {METRICS[metric].tag}")
     frames = np.array(list(points))

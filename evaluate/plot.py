@@ -127,6 +127,7 @@ def plot(
         checked_choice("metric", metric, METRICS)
     checked_choice("against", against, (*QUANTITIES, "both"))
     checked_int("smooth", smooth, 1)
+    check_marks(marks or {})
     runs = [runs] if isinstance(runs, str | PathLike) else list(runs)
     if not runs:
         raise ValueError("expected at least one run's folder")
@@ -159,7 +160,9 @@ def parse_mark(text: str) -> tuple[str, float]:
 
 
 def check_marks(marks: Mapping[str, float]) -> None:
-    """Raises ValueError for a mark that is not a finite number."""
+    """Raises ValueError for marks that are not finite numbers by name."""
+    if not isinstance(marks, Mapping):
+        raise ValueError(f"marks: expected scores by name, such as {{'random': 9.2}}, got {marks!r}")
     for mark, value in marks.items():
         if not isinstance(value, Real) or not math.isfinite(value):
             raise ValueError(f"marks: {mark}: expected a number, got {value!r}")
@@ -226,12 +229,7 @@ def draw(
       against: names of `QUANTITIES`, one panel each.
       metric: the curves' metric, one of `METRICS`.
       smooth: points of the moving average, for the legend.
-
-    Raises:
-      ValueError: for a mark that is not a finite number.
     """
-    check_marks(marks)
-
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8 if len(against) == 1 else 12, 4.8), layout="constrained")

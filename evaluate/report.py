@@ -262,7 +262,7 @@ def _notes(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> str:
 
 
 def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
+    return f"| {' | '.join(' '.join(cell.split()).replace('|', BAR) for cell in cells)} |"
 
 
 def _span(numbers: Sequence[float]) -> str:

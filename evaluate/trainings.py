@@ -72,4 +72,4 @@ def last_line(run_dir: Path) -> str:
 def read_commits(folder: Path) -> list[str]:
     """The commits of the code that trained the run; empty if not recorded."""
     path = folder / COMMITS
-    return read_regular(path).decode().split() if path.exists() else []
+    return read_regular(path).decode(errors="replace").split() if path.exists() else []

@@ -174,8 +174,7 @@ def _serve(arguments: Arguments, paths: list[Path]) -> int:
         return made, [*map(recorder.summary, runs), f"showing {frames} frames ({made})"]
 
     assert arguments.port is not None
-    with command_line.interrupted_by_stops():
-        serve(paths, arguments.port, make_page, partial(command_line.say, command_line.console()))
+    serve(paths, arguments.port, make_page, partial(command_line.say, command_line.console()))
     return 0
 
 

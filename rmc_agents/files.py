@@ -1,6 +1,7 @@
 """Safe reading and writing of files."""
 
 import errno
+import glob
 import json
 import os
 import secrets
@@ -11,8 +12,6 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-TEMPORARY = f".*.{8 * '[0-9a-f]'}.*"
-"""A glob pattern of the temporary files of `replacing`; a process that is killed leaves its own."""
 LONGEST_NAME = 200  # bytes of the target's name in a temporary file's name; file systems allow 255 in all
 
 
@@ -47,16 +46,14 @@ def write_json(path: Path, content: Any, **options: Any) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary file next to `path`, with its suffix: at the end flushed to disk and renamed to `path`.
 
-    If an exception ends the context, the file is deleted.
+    If an exception ends the context, the file is deleted. Of a symbolic link, the file that it leads to is replaced.
 
     Raises:
       OSError: if it cannot be written; the old file, if any, stays as it was.
     """
-    temporary = None
+    temporary, path = None, path.resolve() if path.is_symlink() else path
     try:
-        length = max(0, LONGEST_NAME - len(os.fsencode(path.suffix)))
-        stem = os.fsdecode(os.fsencode(path.stem)[:length])
-        temporary = path.with_name(f".{stem}.{secrets.token_hex(4)}{path.suffix or '.tmp'}")
+        temporary = path.with_name(secrets.token_hex(4).join(_around(path)))
         os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # less the user's umask
         yield temporary
         _flush(temporary)
@@ -72,6 +69,17 @@ def replacing(path: Path) -> Iterator[Path]:
             with suppress(OSError):
                 os.unlink(temporary)
     _flush(path.parent)
+
+
+def temporaries(path: Path) -> list[Path]:
+    """The temporary files of `replacing(path)`: those of processes that are writing, or were killed."""
+    return list(path.parent.glob((8 * "[0-9a-f]").join(map(glob.escape, _around(path)))))
+
+
+def _around(path: Path) -> tuple[str, str]:
+    """What stands before and after the random part of a temporary file's name."""
+    length = max(0, LONGEST_NAME - len(os.fsencode(path.suffix)))
+    return f".{os.fsdecode(os.fsencode(path.stem)[:length])}.", path.suffix or ".tmp"
 
 
 def _flush(path: str | Path) -> None:

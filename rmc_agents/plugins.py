@@ -177,7 +177,7 @@ def find(name: str) -> Callable[..., Any] | None:
         raise ValueError(f"{name}: expected a class or a function that {package} defines, got {got}")
     if name not in _named and not _is_part(found):
         raise ValueError(
-            f"only a file names {name}, and calling it runs its code; if you trust it, add --import {name}"
+            f"only a file names {name}, and calling it runs its code; if you trust it, add --import {shlex.quote(name)}"
         )
     return found
 
@@ -233,7 +233,7 @@ def _register_env(name: str) -> None:
 def remedy(name: str) -> str:
     """The end of an error message: how to make the unknown name of a core, an encoder or a loss known."""
     if module := module_of(name):
-        return f"importing {module} runs its code; if you trust it, add --import {name}"
+        return f"importing {module} runs its code; if you trust it, add --import {shlex.quote(name)}"
     return "if it is your own, import the module that registers it with --import MODULE"
 
 
@@ -246,11 +246,11 @@ def check_named(name: str, source: object) -> None:
     """
     module = module_of(name)
     if module and name.endswith(":"):
-        raise ValueError(f"{source} leaves the environment of {module} to you: add --env {name}NAME")
+        raise ValueError(f"{source} leaves the environment of {module} to you: add --env {shlex.quote(name)}NAME")
     if module and module not in _typed and not _is_registered(name):
         raise ValueError(
             f"{source} names the environment {name!r}: importing {module} runs its code; if you trust it, add --import "
-            f"{module}; in Python, pass env={name!r}"
+            f"{shlex.quote(module)}; in Python, pass env={name!r}"
         )
     _register_env(name)
 
@@ -296,13 +296,13 @@ def carried(function: Callable[..., Result], env: Any) -> Callable[..., Result]:
       function: what the process calls.
       env: the environment that it makes, by its name or otherwise.
     """
-    spec = _given_spec(env)
+    spec = given_spec(env)
     if spec is None and not _typed and not any(registered.values()):
         return function
     return partial(_prepare_and_call, _imports(), list(_envs), registered, spec, os.getcwd(), function)
 
 
-def _given_spec(env: Any) -> Any:
+def given_spec(env: Any) -> Any:
     """The gymnasium registration of an environment; None if importing one of `PACKAGES` creates it."""
     import gymnasium as gym
 

@@ -23,6 +23,7 @@ from rmc_agents.command_line import (
     parsing,
     quoted,
     run,
+    say,
     show,
     signal_of,
     stop_signals,
@@ -151,6 +152,16 @@ def test_characters_that_the_output_lacks_are_replaced(monkeypatch: pytest.Monke
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), "ascii"))
     assert run("rmc-test", lambda: print("1 \xb7 2") or 0) == 0  # type: ignore[func-returns-value]
     assert sys.stdout.buffer.getvalue() == b"1 ? 2\n"  # type: ignore[attr-defined]
+
+
+def test_a_name_from_a_file_does_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> int:
+        say(console(), "an agent \x1b[31m\u009b1m of\n2 lines")
+        raise ValueError("an agent \x1b[31m")
+
+    assert run("rmc-x", fail) == 2
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("an agent ?[31m?1m of\n2 lines\n", "rmc-x: an agent ?[31m\n")
 
 
 def test_paths_are_quoted_as_a_shell_reads_them() -> None:

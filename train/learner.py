@@ -175,5 +175,9 @@ def make_agent(config: Config, spec: SpaceSpec, device: torch.device) -> ActorCr
         checkpoint.to_bytes(extra)
     except TypeError as error:
         raise ValueError(f"get_extra_state() of the agent's modules: {error}") from error
+    try:
+        agent.load_state_dict(extra | {name: x.clone() for name, x in agent.state_dict().items() if name not in extra})
+    except RuntimeError as error:  # of an expanded buffer
+        raise ValueError(f"the agent's state cannot be loaded again: {error}") from error
     agent.core.backend, agent.core.precision = config.run.backend, config.run.precision
     return agent

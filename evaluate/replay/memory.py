@@ -19,8 +19,8 @@ from rmc_agents.evaluate.actions import shares
 from rmc_agents.types import AgentOutput, State, TimeStep, at
 
 MAX_ROWS = 64
-MAX_CELLS = 16 * 17  # of a table of attention: 16 slots
 """Maximum rows of a strip; of many units, such as an LSTM's, those that vary most are kept."""
+MAX_CELLS = 16 * 17  # of a table of attention: 16 slots
 MAX_PEAKS, MIN_PEAK = 12, 0.05
 SAME_ACTION = 1e-3
 """Most likely actions that are numbers (bounds at -1 and 1) and differ by less are equal."""

@@ -39,7 +39,7 @@ def console() -> Console:
 
 def say(console: Console, text: str) -> None:
     """Print a text unchanged: no wrapping of paths at the terminal's edge, no markup in brackets."""
-    console.print(text, highlight=False, soft_wrap=True, markup=False)
+    console.print(printable(text), highlight=False, soft_wrap=True, markup=False)
 
 
 def show(console: Console, table: Table) -> None:
@@ -70,8 +70,8 @@ def importing() -> Iterator[None]:
 def run(program: str, main: Callable[[], int]) -> int:
     """Run a command and return its exit status.
 
-    The status is main's; 2 after a one-line message on standard error for anything the user can fix; 130 after Ctrl-C;
-    141 without a message if standard output was closed, as by `| head`.
+    The status is main's; 2 after a one-line message on standard error for anything the user can fix; 130 after Ctrl-C,
+    143 after SIGTERM, 129 after SIGHUP; 141 without a message if standard output was closed, as by `| head`.
 
     Notes on the error are printed before the line: the traceback through a user's own code. RMC_TRACEBACK=1 in the
     environment shows the whole traceback. The line mentions it for errors in a user's own code: those with a note or
@@ -81,7 +81,8 @@ def run(program: str, main: Callable[[], int]) -> int:
         sys.stdout.reconfigure(errors="replace")
     try:
         try:
-            return main()
+            with interrupted_by_stops():
+                return main()
         except (Exception, SystemExit) as error:
             if isinstance(error, SystemExit) and isinstance(error.__context__, BrokenPipeError):  # rich's
                 return 128 + signal.SIGPIPE
@@ -112,8 +113,13 @@ def run(program: str, main: Callable[[], int]) -> int:
 
 def _fail(program: str, message: str, status: int = 2) -> int:
     with contextlib.suppress(OSError):  # the terminal may be gone
-        print(f"{program}: {message}", file=sys.stderr)
+        print(f"{program}: {printable(message)}", file=sys.stderr)
     return status
+
+
+def printable(text: str) -> str:
+    """The text without control characters, which names and messages from files could bring to the terminal."""
+    return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "?", text)
 
 
 def _output_is_closed() -> bool:

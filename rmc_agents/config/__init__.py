@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from os import PathLike
 from pathlib import Path
+from shlex import quote
 from typing import Any, Self, TypeVar
 
 from rmc_agents import configs
@@ -223,8 +224,9 @@ class Config:
         for kind, name, built_in in [*parts, ("loss", self.train.loss, LOSSES)]:
             known = [*built_in, *registered[kind]]
             if name not in known and find(name) is None:
-                hint = remedy(name) if ":" in name else f"expected {', '.join(known)}; {remedy(name)}"
-                hint = suggestion(name, known, hint)
+                hint = remedy(name)
+                if ":" not in name:
+                    hint = suggestion(name, known, f"expected {', '.join(known)}; {hint}")
                 raise ValueError(f"{kind}: there is no {kind} {name!r}; {hint}")
         if self.core.core_args and self.core.core in CORES:
             raise ValueError(self.core.core_args_error())
@@ -250,6 +252,7 @@ class Config:
             return change(self)
         config = change(self.updated({"ray_address": None}, "ray_address"))
         if config.actors.actor_engine == "ray" and config.actors.ray_address is None:
+            address = quote(address)
             raise ValueError(
                 f"{source} names the Ray cluster {address}, which can run code here; if you trust it, add "
                 f"--ray-address {address} (rmc-sweep: --set ray_address={address}), or in Python the setting"

@@ -184,7 +184,7 @@ class TrainConfig(Section):
     """Steps of a rollout, the length of backpropagation through time."""
     optimizer: Literal["adam", "muon"] = "muon"
     """muon: orthogonalised updates for the weight matrices of encoder, core and head_sizes (Jordan et al., 2024), Adam
-    for the rest: vectors, convolutions, embeddings, policy and value heads."""
+    for the rest: vectors, convolutions, embeddings of tokens and slots, policy and value heads."""
     learning_rate: PositiveFloat = 3e-3
     """The optimizer's step size; Muon's is scaled to match Adam's."""
     learning_rate_schedule: Literal["constant", "linear"] = "linear"
@@ -206,7 +206,7 @@ class TrainConfig(Section):
     entropy_cost: NonNegativeFloat = 0.03
     """Weight of the policy's entropy in the loss."""
     value_cost: NonNegativeFloat = 0.5
-    """Weight of the value loss."""
+    """Weight of the value loss, half the squared error."""
     reward_cost: NonNegativeFloat = 10.0
     """predict_rewards: weight of the squared error; rewards are cut to -1..1."""
     loss: str = "auto"

@@ -36,7 +36,10 @@ NEWEST = max(path.stat().st_mtime_ns for path in Path(__file__).parent.rglob("*.
 def jit(function: Callable[..., Any], **options: Any) -> Any:
     """Compiles a function at its first call, or loads the code from numba's cache."""
     function.__qualname__ += f"_{NEWEST}"
-    return numba.njit(**OPTIONS, **options)(function)
+    try:
+        return numba.njit(**OPTIONS, **options)(function)
+    except RuntimeError:  # no folder for the cache can be written
+        return numba.njit(**OPTIONS | {"cache": False}, **options)(function)
 
 
 def inlined(function: Callable[..., Any]) -> Any:

@@ -2,10 +2,12 @@
 
 import platform
 import re
+import shlex
 import shutil
 import sys
 from datetime import datetime
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +16,7 @@ from filelock import FileLock, Timeout
 from rmc_agents import configs, plugins
 from rmc_agents.command_line import quoted
 from rmc_agents.config import SB3_ALGORITHMS, Config
-from rmc_agents.files import TEMPORARY, write_atomically, write_json
+from rmc_agents.files import temporaries, write_atomically, write_json
 
 from . import archive, checkpoint
 from .checkpoint import FOLDER, numbered
@@ -24,6 +26,9 @@ VIDEOS = "videos"
 LOCK, WANDB_ID = ".lock", "wandb-run-id"
 BEST = "best"
 """The file name of the best agent, without suffix."""
+VOCABULARY, HASH = "vocabulary.json", "text.sha256"
+OWN = (CONFIG, VERSIONS, SUMMARY, WANDB_ID, f"{BEST}{checkpoint.SUFFIX}", f"{BEST}{archive.SUFFIX}", VOCABULARY, HASH)
+"""The files that a training writes in its folder, besides checkpoints, videos and TensorBoard's."""
 TIME_TAG = "time/time_elapsed"
 """TensorBoard tag: seconds of training, earlier parts of the run included."""
 PACKAGES = ("rmc-agents", "torch", "numpy", "numba", "gymnasium", "minigrid", "safetensors")
@@ -63,7 +68,7 @@ class RunFolder:
                 self._lock.release()
                 raise
             self._clean()
-        for leftover in path.glob(TEMPORARY):  # of killed processes
+        for leftover in chain.from_iterable(temporaries(path / name) for name in OWN):  # of killed processes
             leftover.unlink(missing_ok=True)
 
     def _clean(self) -> None:
@@ -184,7 +189,7 @@ def flags_to_open(config: Config) -> str:
 def resume_command(run: Path, config: Config, flags: str = "") -> str:
     """The command that continues a run, with further flags."""
     address = config.actors.ray_address
-    cluster = f" --ray-address {address}" if address else ""  # it is not taken from a file
+    cluster = f" --ray-address {shlex.quote(address)}" if address else ""  # it is not taken from a file
     return f"rmc-train --resume {quoted(run)}{flags}{cluster}{flags_to_open(config)}"
 
 

@@ -243,8 +243,8 @@ def given_env(
     if isinstance(env, str):
         arguments = {**evaluation_kwargs(env, {}), **env_kwargs} if env_kwargs else evaluation_kwargs(env, trained_with)
         return with_arguments(env, arguments)
-    if isinstance(env, partial):
-        trained_with = {key: x for key, x in trained_with.items() if key not in env.keywords and takes(env, key)}
+    given_too = env.keywords if isinstance(env, partial) else {}
+    trained_with = {key: x for key, x in trained_with.items() if key not in given_too and takes(env, key)}
     if not env_kwargs and not trained_with:
         return env
     made = partial(env, **(env_kwargs or trained_with))
@@ -276,6 +276,8 @@ def to_provenance(fields: Any) -> Provenance:
     known = {"version": "", "mean_return": 0.0, "episodes": 0, "seed": 0, "env": ""}
     known |= {"ci95": Either([0.0, 0.0], None), "accuracy": Either(0.0, None)}
     check_like(fields, known, "provenance")
+    if not (fields["version"] + fields["env"]).isprintable():
+        raise ValueError("provenance: expected a version and an environment in printable characters")
     return Provenance(**fields | {"ci95": fields["ci95"] and tuple(fields["ci95"])})
 
 

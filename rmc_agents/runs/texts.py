@@ -12,10 +12,8 @@ from rmc_agents.envs.sequences.text import HELD_OUT, Text
 from rmc_agents.envs.sequences.vocabulary import Words
 from rmc_agents.files import read_regular, write_atomically
 
-from .folder import run_of
+from .folder import HASH, VOCABULARY, run_of
 from .saved import SavedAgent
-
-VOCABULARY, HASH = "vocabulary.json", "text.sha256"
 
 
 def keep_text(config: EnvConfig, folder: Path) -> None:

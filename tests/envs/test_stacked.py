@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.names import split_stack
@@ -16,7 +18,6 @@ from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.stacking import StackedViews, stack_views
 from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.evaluate.video import recording
-from rmc_agents.spaces import SpaceSpec
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
 from rmc_agents.types import AgentOutput
@@ -180,5 +181,27 @@ def test_videos_show_the_newest_view(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(policy.seen) == 6
 
 
-def test_stacked_tokens_are_tokens() -> None:
-    assert SpaceSpec.of(make_vector_env("minipacman-map-stack2", 2)).obs_are_tokens
+def test_tokens_are_not_stacked() -> None:
+    with pytest.raises(ValueError, match="expected images or vectors to stack, got tokens"):
+        make_vector_env("minipacman-map-stack2", 2)
+
+
+def test_views_of_a_grey_image_become_channels() -> None:
+    class Grey(gym.Env):
+        observation_space, action_space = Box(0, 255, (3, 4), np.uint8), Discrete(2)
+
+        def reset(self, **_: Any) -> tuple[np.ndarray, dict[str, Any]]:
+            self.time = 1
+            return np.full((3, 4), self.time, np.uint8), {}
+
+        def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+            self.time += 1
+            return np.full((3, 4), self.time, np.uint8), 0.0, False, False, {}
+
+    env = stack_views(SyncVectorEnv([Grey] * 2), 3)
+    env.reset()
+    env.step(np.zeros(2, int))
+    obs = env.step(np.zeros(2, int))[0]
+    assert obs.shape == (2, 3, 4, 3)
+    assert (obs == [1, 2, 3]).all()
+    assert env.observation_space.contains(obs)

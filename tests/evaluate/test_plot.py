@@ -1,9 +1,11 @@
 """Curves of runs and their figure."""
 
+import struct
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c
 from torch.utils.tensorboard import SummaryWriter
 
 from helpers.runs import refused, save_agent
@@ -32,6 +34,14 @@ def test_plot_reads_a_resumed_run(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert curve.values.tolist() == [1.0, 2.0, 3.0, 4.0]
     assert curve.seconds.tolist() == [2.0, 4.0, 7.5, 9.5]
     assert not caplog.records, "TensorBoard warns of the steps that come again"
+
+
+def test_damaged_events_are_one_line(tmp_path: Path) -> None:
+    write_events(tmp_path, {10: 1.0, 20: 2.0})
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    events.write_bytes(b"\xff" * 8 + struct.pack("<I", masked_crc32c(b"\xff" * 8)))  # a record of 2 ** 64 - 1 bytes
+    with pytest.raises(ValueError, match="its TensorBoard events are damaged"):
+        curves.read_curve(tmp_path)
 
 
 def test_a_metric_that_is_optional_may_be_missing(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 from helpers.runs import assert_same, find_and_load
 from rmc_agents.envs.processes import ChildContext, stop_signals_blocked
-from rmc_agents.files import TEMPORARY, replacing
+from rmc_agents.files import replacing, temporaries, write_atomically
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.checkpoint import CheckpointError
 from rmc_agents.runs.folder import check_resumable
@@ -223,7 +223,15 @@ def test_another_files_error_in_the_block_keeps_its_name(tmp_path: Path) -> None
         missing.open()
     assert raised.value.filename == str(missing)
     with replacing(tmp_path / "id") as temporary:
-        assert list(tmp_path.glob(TEMPORARY)) == [temporary]
+        assert temporaries(tmp_path / "id") == [temporary]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    for content in (b"old", b"new"):
+        write_atomically(tmp_path / "link", content)
+        assert (tmp_path / "target").read_bytes() == content
+    assert (tmp_path / "link").is_symlink()
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -191,6 +191,7 @@ def test_a_run_that_ended_before_its_first_checkpoint_is_begun_anew(
         assert train("--run-dir", str(run_dir), "--total-frames", "400", "--log-every", "1e-9") == 2
     (run_dir / "notes.txt").write_text("mine")
     (run_dir / ".best.0123abcd.safetensors").touch()  # as a process leaves that was killed
+    (run_dir / ".notes.20261130.md").write_text("mine, and not as old as it looks")
     events = list((run_dir / "tensorboard").iterdir())
     assert events
     capsys.readouterr()

@@ -13,6 +13,7 @@ from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.cores import Core, register_core
 from rmc_agents.encoders import Encoder
+from rmc_agents.envs.own import own_id
 from rmc_agents.registry import NotRegistered
 from rmc_agents.runs.saved import (
     Provenance,
@@ -87,6 +88,12 @@ class Numbering(Constants):
         return {7: 1}
 
 
+class Expanded(Constants):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.register_buffer("rates", torch.ones(1).expand(3))
+
+
 class LearnedStart(Core):
     def __init__(self, input_size: int) -> None:
         super().__init__(input_size)
@@ -112,14 +119,19 @@ def test_what_custom_parts_do_in_constructors_is_no_damage(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("encoder", "problem"), [(Collecting, "encoder._extra_state/seen is a set"), (Numbering, "has the key 7")]
+    ("encoder", "problem"),
+    [
+        (Collecting, r"get_extra_state\(\) of the agent's modules: .*encoder._extra_state/seen is a set"),
+        (Numbering, r"get_extra_state\(\) of the agent's modules: .*has the key 7"),
+        (Expanded, "the agent's state cannot be loaded again: .*encoder.rates"),
+    ],
 )
-def test_extra_state_that_no_checkpoint_can_hold_is_reported_before_training(
+def test_state_that_no_checkpoint_can_hold_is_reported_before_training(
     encoder: Any, problem: str, tmp_path: Path
 ) -> None:
     encoders.register_encoder(encoder.__name__.lower(), encoder)
     settings = {"env": "CartPole-v1", "encoder": encoder.__name__.lower(), "encoder_args": {}, "total_frames": 160}
-    with pytest.raises(ValueError, match=rf"get_extra_state\(\) of the agent's modules: .*{problem}"):
+    with pytest.raises(ValueError, match=f"(?s){problem}"):
         train(settings, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -173,6 +185,10 @@ def test_a_named_environment_is_the_one_of_evaluations_with_the_arguments_of_the
     assert arguments("program-copy", "program-copy", {}) == {"nesting": 1, "at_maxima": True}
     assert arguments("program-copy", "program-double", {}) == {"at_maxima": True}
     assert arguments("program-copy", "program-copy", {"at_maxima": False}) == {"at_maxima": False}
+    config = Config().updated({"env": own_id("<lambda>"), "env_kwargs": {"length": 3}}, "test")
+    trained: Any = SavedAgent(None, config, SPEC, Path("run"), 0)  # type: ignore[type-var]
+    other = lambda: None  # noqa: E731
+    assert given_env(trained, other) is other
     assert arguments("mine:Walk", "Walk", {}) == {"nesting": 1}
     assert arguments("mine:Walk", "other:Walk", {}) == {}
     assert arguments("text:a", "text:b", {}) == {"part": "heldout", "steps": 10_000}

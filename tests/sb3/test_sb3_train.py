@@ -93,7 +93,7 @@ def test_settings_reach_the_model() -> None:
     settings |= {"core": "gru", "hidden_size": 7, "encoder_sizes": [12, 9], "core_gain": 0.25, "decay_start": 0.25}
     model = make_trainer(Config().updated({"algo": "recurrent-ppo", **settings}, "test"), CPU).model
     assert (model.n_envs, model.n_steps, model.batch_size, model.n_epochs, model.clip_range(1)) == (6, 10, 20, 2, 0.3)
-    assert (model.gamma, model.gae_lambda, model.ent_coef, model.vf_coef) == (0.9, 0.8, 0.07, 0.4)
+    assert (model.gamma, model.gae_lambda, model.ent_coef, model.vf_coef) == (0.9, 0.8, 0.07, 0.2)
     assert (model.max_grad_norm, model.normalize_advantage, model.seed) == (3.0, False, seed_after(5, 0))
     assert [model.lr_schedule(remaining) for remaining in (1.0, 0.75, 0.375, 0.0, -0.1)] == [2e-3, 2e-3, 1e-3, 0.0, 0.0]
     assert isinstance(model.policy.optimizer, torch.optim.Adam)
@@ -126,7 +126,7 @@ def test_no_minibatch_has_too_few_frames(frames: int, minibatches: int, least: i
 def test_the_learning_rate_falls_with_the_frames_to_come() -> None:
     settings = {"num_envs": 4, "unroll_length": 5, "total_frames": 40, "algo": "sb3-ppo", "learning_rate": 1e-3}
     trainer = make_trainer(Config().updated(settings, "test"), CPU)
-    assert [trainer.update()["charts/learning_rate"].item() for _ in range(2)] == pytest.approx([5e-4, 0.0])
+    assert [trainer.update()["charts/learning_rate"].item() for _ in range(2)] == pytest.approx([1e-3, 5e-4])
     assert (trainer.frames, trainer.updates) == (40, 2)
 
 

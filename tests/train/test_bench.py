@@ -16,8 +16,9 @@ from rmc_agents.cores import Core, make_core
 from rmc_agents.kernels.operations import Product
 from rmc_agents.train.bench import cli as bench
 from rmc_agents.train.bench import timing
-from rmc_agents.train.bench.measurement import using
+from rmc_agents.train.bench.measurement import unroll, using
 from rmc_agents.train.bench.operations import plain_products
+from rmc_agents.types import State
 
 CPU = torch.device("cpu")
 STEPS, LANES, INPUTS, HIDDEN = 4, 3, 11, 10
@@ -243,3 +244,22 @@ def test_bad_flags_exit_with_2(flags: list[str], capsys: pytest.CaptureFixture[s
     output = capsys.readouterr().err
     assert flags[0].strip("-") in output.replace("_", "-")
     assert output.count("\n") == 1
+
+
+def test_cores_that_learn_their_start_or_have_frozen_weights_are_timed() -> None:
+    class Frozen(Core):
+        def __init__(self) -> None:
+            super().__init__(INPUTS)
+            self.rate = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+            self.start = torch.nn.Parameter(torch.zeros(INPUTS))
+
+        def initial_leaves(self) -> State:
+            return (self.start.tanh().unsqueeze(0),)
+
+        def cell(self, x: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+            memory = x + state[0] * self.rate
+            return memory, (memory,)
+
+    work = unroll(Frozen(), torch.zeros(STEPS, LANES, INPUTS), torch.zeros(STEPS, LANES, dtype=torch.bool), "reference")
+    for _ in range(2):
+        work()

@@ -21,7 +21,7 @@ from rmc_agents.kernels.operations import Product
 from rmc_agents.runs.saved import count_parameters
 from rmc_agents.train.algorithms import ON_POLICY, new_trainer
 from rmc_agents.train.on_policy import OnPolicy
-from rmc_agents.types import Rollout
+from rmc_agents.types import Rollout, map_leaves
 
 from .operations import plain_products
 from .timing import Timing, peak_memory, rounds
@@ -162,7 +162,7 @@ def _work(trainer: OnPolicy, backends: Sequence[str], products: Sequence[Product
         "gradients": gradients,
         "environment": step_lanes,
         "core steps": _core_steps(core, inputs, should_reset),
-        **{_scan(name): _unroll(core, inputs, should_reset, name) for name in backends},
+        **{_scan(name): unroll(core, inputs, should_reset, name) for name in backends},
         "products": plain_products(products, lanes.device, fastest=True),
         "torch.mm": plain_products(products, lanes.device, fastest=False),
     }
@@ -179,11 +179,11 @@ def _core_steps(core: Core, inputs: Tensor, should_reset: Tensor) -> Callable[[]
     return run
 
 
-def _unroll(core: Core, inputs: Tensor, should_reset: Tensor, backend: str) -> Callable[[], None]:
+def unroll(core: Core, inputs: Tensor, should_reset: Tensor, backend: str) -> Callable[[], None]:
     """The scan and its backward pass to the inputs and all weights, as in training."""
     gradient = torch.randn(*inputs.shape[:2], core.output_size, device=inputs.device)
-    wanted = [inputs.clone().requires_grad_(), *core.parameters()]
-    state = core.initial_state(inputs.shape[1])
+    wanted = [inputs.clone().requires_grad_(), *(each for each in core.parameters() if each.requires_grad)]
+    state = map_leaves(Tensor.detach, core.initial_state(inputs.shape[1]))
 
     def run() -> None:
         with using(core, backend):

@@ -121,6 +121,7 @@ def contributions(agent: ActorCritic, outputs: Tensor, encoded: Tensor) -> dict[
     A core without memory returns the encoder's output, so everything counts for the encoder.
     """
     weights = agent.readout()
+    outputs, encoded = outputs.to(weights.core.dtype), encoded.to(weights.core.dtype)  # own parts may return bfloat16
     remembers = len(agent.initial_state(1)) > 0
     parts = {"core" if remembers else "encoder": functional.linear(outputs, weights.core)}  # [T, B, M]
     if weights.encoder is not None:

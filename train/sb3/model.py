@@ -44,7 +44,7 @@ def make_model(config: Config, env: VecEnv, device: torch.device) -> OnPolicyAlg
         "gamma": train.discount,
         "gae_lambda": train.trace_lambda,
         "ent_coef": train.entropy_cost,
-        "vf_coef": train.value_cost,
+        "vf_coef": train.value_cost / 2,  # of the whole squared error, ours of half
         "max_grad_norm": train.max_grad_norm,
         "normalize_advantage": train.normalize_advantages,
     }

@@ -93,7 +93,7 @@ class Sb3Trainer(Trainer):
         frames = self.frames + model.n_steps * model.n_envs
         try:
             model.collect_rollouts(model.env, self._callback, model.rollout_buffer, model.n_steps)
-            model._update_current_progress_remaining(frames, self.train.total_frames)
+            model._update_current_progress_remaining(self.frames, self.train.total_frames)
             model.train()
         except ValueError as error:
             if str(error).startswith("Expected parameter"):  # of a distribution, in many lines

@@ -145,6 +145,8 @@ def sweep(
     """
     if not isinstance(settings, Mapping | None):
         raise ValueError(f"settings: expected a mapping, such as {{'core': 'lstm'}}, got {settings!r}")
+    if isinstance(imports, str):
+        raise ValueError(f"imports: expected several modules, such as [{imports!r}], got {imports!r}")
     if not isinstance(seeds, Iterable):
         raise ValueError(f"seeds: expected several, such as (0, 1, 2), got {seeds!r}")
     arguments = Arguments(
@@ -177,15 +179,16 @@ def _read_plan(study: Path | Mapping[str, Any], fixed: Mapping[str, Any], argume
 
 
 def _check_known_to_trials(plan: Plan) -> None:
-    """Raises ValueError for a core, encoder or loss that only this process has registered."""
+    """Raises ValueError for a core, encoder, loss or environment that only this process has registered."""
     settings = plan.base.to_mapping()
-    for kind, registered in plugins.registered.items():
+    for kind in (*plugins.registered, "env"):
         _, searched = plan.search.get(kind, ("choice", []))
-        for name in {settings[kind], *searched} & registered.keys():
-            raise ValueError(
-                f"{kind}: {name!r} is registered in this process, and trials are processes of their own: expected the "
-                "module that registers it in imports=[...]"
-            )
+        for name in (settings[kind], *searched):
+            if plugins.given_spec(name) is not None if kind == "env" else name in plugins.registered[kind]:
+                raise ValueError(
+                    f"{kind}: {name!r} is registered in this process, and trials are processes of their own: expected "
+                    "the module that registers it in imports=[...]"
+                )
 
 
 def _import_parts(by: Callable[..., None], fixed: Mapping[str, Any], imports: Sequence[str]) -> None:
@@ -199,8 +202,8 @@ def _check(arguments: Arguments) -> None:
         raise ValueError("expected a study's YAML file, or --show OUT (see rmc-sweep --help)")
     parsing.check_numbers(arguments, "trials", "jobs", "eval_episodes", "seed")
     if arguments.one_at_a_time and arguments.trials is not None:
-        raise ValueError("--trials: with --one-at-a-time the study's values decide how many; leave it out")
+        raise ValueError("trials: expected none with one_at_a_time: the study's values decide how many")
     if arguments.seeds and not arguments.one_at_a_time:
-        raise ValueError("--seeds: goes with --one-at-a-time; a search's runs have one seed, by --set seed=N")
+        raise ValueError("seeds: expected none without one_at_a_time; a search's runs have one seed, the setting seed")
     if len(set(arguments.seeds)) < len(arguments.seeds):
-        raise ValueError(f"--seeds: expected each once, got {' '.join(map(str, arguments.seeds))}")
+        raise ValueError(f"seeds: expected each once, got {' '.join(map(str, arguments.seeds))}")

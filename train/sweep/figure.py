@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmc_agents.evaluate.plot import plain_axes
+from rmc_agents.evaluate.plot import plain, plain_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,7 +27,7 @@ def draw_search(rows: Sequence["Row"], shares: Mapping[str, float], title: str) 
     figure = Figure(figsize=(12 if shares else 8, 4.8), layout="constrained")
     panels = figure.subplots(1, 2, width_ratios=[3, 2], squeeze=False)[0] if shares else [figure.subplots()]
     _draw_scores(panels[0], sorted((row for row in rows if row.score is not None), key=lambda row: row.trials))
-    panels[0].set_title(title, fontweight="bold", loc="left")
+    panels[0].set_title(plain(title), fontweight="bold", loc="left")
     if shares:
         _draw_shares(panels[1], shares)
     return figure

@@ -110,9 +110,11 @@ class Plan:
         try:
             search = {name: next(iter(values.items())) for name, values in content["search"].items()}
             base = Config().updated(content["settings"], str(path))
-            return cls(base, search, content["one_at_a_time"], content["seed"], tuple(content["seeds"]))
-        except (AttributeError, KeyError, TypeError, StopIteration) as error:
+            plan = cls(base, search, content["one_at_a_time"], content["seed"], tuple(content["seeds"]))
+            plan.distributions()  # fails for ranges that are none
+        except (AttributeError, KeyError, TypeError, ValueError, StopIteration) as error:
             raise ValueError(f"{path} does not describe a sweep of this version: {error!r}") from None
+        return plan
 
     def description(self) -> dict[str, Any]:
         """Everything that determines the trials, as plain values: sweeps with equal descriptions are the same."""

@@ -2,7 +2,6 @@
 
 import json
 import math
-import signal
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from rich.table import Table
 
 from rmc_agents import plugins
 from rmc_agents.command_line import quoted, say, show
+from rmc_agents.envs.processes import describe_death
 from rmc_agents.evaluate import trainings
 from rmc_agents.evaluate.plot import write_png
 from rmc_agents.evaluate.statistics import student_interval
@@ -76,10 +76,10 @@ def score_of(training: "Training") -> float | None:
     if score is not None and not math.isfinite(score):
         why, score = f"the score is {score}", None
     elif status < 0:
-        why = f"\nended by {signal.Signals(-status).name}"
+        why = f"\n{describe_death(status)}"
     elif score is None and not training.stopped and not trainings.last_line(folder):
         why = f"ended with status {status} and no result"
-    if why:
+    if why and folder.is_dir():  # it may have been deleted since
         with (folder / LOG).open("a") as log:
             log.write(f"{why}\n")
     return score

@@ -93,7 +93,7 @@ def open_study(out: Path, create: bool = False) -> "optuna.Study":
         if create:
             optuna.create_study(study_name=NAME, storage=storage, direction="maximize", load_if_exists=True)
         return optuna.load_study(study_name=NAME, storage=storage)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AssertionError) as error:
         raise ValueError(f"{path} is damaged: {error!r}") from error
 
 

@@ -212,6 +212,7 @@ def test_contributions_are_the_parts_of_the_heads_sum() -> None:
     expected = agent.core_gain * outputs @ agent.policy.weight[:, :size].T
     expected = (expected - expected.mean(-1, keepdim=True)).square().mean().sqrt().item()
     assert contributions(agent, outputs, encoded)["policy/core"] == pytest.approx(expected)
+    assert contributions(agent, outputs.bfloat16(), encoded)["policy/core"] == pytest.approx(expected, rel=0.02)
     agent.value.weight[:, :size] = 0.0
     agent.value.bias.zero_()
     scalars = contributions(agent, outputs, encoded)

@@ -61,9 +61,9 @@ BAD_FLAGS = {
         ["--one-at-a-time", "--seeds", "5000000000"],
         "--seeds: seed: input should be less than 4294967296, got 5000000000",
     ),
-    "seeds of a search": (["--seeds", "0", "1"], "goes with --one-at-a-time"),
+    "seeds of a search": (["--seeds", "0", "1"], "seeds: expected none without one_at_a_time"),
     "seeds twice": (["--one-at-a-time", "--seeds", "1", "1"], "expected each once"),
-    "trials of a list": (["--one-at-a-time", "--trials", "3"], "leave it out"),
+    "trials of a list": (["--one-at-a-time", "--trials", "3"], "trials: expected none with one_at_a_time"),
     "unknown setting": (["--set", "corre=lstm"], "did you mean 'core'?"),
     "no value": (["--set", "core"], "expected NAME=VALUE, got 'core'"),
     "all fixed": (["--set", "learning_rate=1e-3", "--set", "encoder_sizes=[8]"], "that --set does not fix"),
@@ -109,6 +109,9 @@ def test_a_bad_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / trials.PLAN).write_text(yaml.safe_dump(read_plan(SEARCH).description()))
     (tmp_path / "damaged" / trials.JOURNAL).write_text("{damaged\n{}\n")
+    (tmp_path / "other").mkdir()
+    other = read_plan(SEARCH).description() | {"search": {"learning_rate": {"log": ["a", "b"]}}}
+    (tmp_path / "other" / trials.PLAN).write_text(yaml.safe_dump(other))
     for name, expected in (
         ("file/out", "Not a directory"),
         ("file", "File exists"),
@@ -119,8 +122,9 @@ def test_a_bad_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         error = capsys.readouterr().err
         assert expected in error
         assert error.count("\n") == 1
-    assert sweep.main(["--show", str(tmp_path / "nowhere")]) == 2
-    assert "cannot read" in capsys.readouterr().err
+    for name, expected in (("nowhere", "cannot read"), ("other", "does not describe a sweep of this version")):
+        assert sweep.main(["--show", str(tmp_path / name)]) == 2
+        assert expected in capsys.readouterr().err
 
 
 def test_without_optuna_the_extra_is_named(
