@@ -23,7 +23,7 @@ from rmc_agents import plugins
 from rmc_agents.config import Config
 from rmc_agents.evaluate import compare, comparison, report, scheduler
 from rmc_agents.evaluate.curves import MAX_POINTS, Curve, at_frames, read_curve, thinned
-from rmc_agents.evaluate.plot import draw
+from rmc_agents.evaluate.plot import check_marks, plot
 from rmc_agents.evaluate.scheduler import Job, Training
 from rmc_agents.evaluate.statistics import Episodes, Statistics
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG, RunFolder
@@ -355,7 +355,9 @@ def test_a_report_that_cannot_be_written_is_refused(out: str, marks: list[float]
 
 def test_a_mark_of_a_figure_is_a_number() -> None:
     with pytest.raises(ValueError, match="marks: paper: expected a number, got '677'"):
-        draw({}, {"paper": "677"}, "")  # type: ignore[dict-item]
+        check_marks({"paper": "677"})  # type: ignore[dict-item]
+    with pytest.raises(ValueError, match=r"marks: expected scores by name, such as .*, got .*paper"):
+        plot("run", "a.png", marks=[("paper", 677)])  # type: ignore[arg-type]
 
 
 def test_a_run_that_is_given_twice_counts_once(capsys: pytest.CaptureFixture[str]) -> None:

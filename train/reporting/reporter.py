@@ -64,7 +64,9 @@ class Reporter:
     ) -> None:
         self.trainer, self.console, self._clock, self._tracking = trainer, console, clock, tracking
         self.total_frames = trainer.train.total_frames
-        self._writer = SummaryWriter(str(run_dir / TENSORBOARD), purge_step=trainer.frames + 1)
+        folder = str(run_dir / TENSORBOARD)
+        with _writing(folder):
+            self._writer = SummaryWriter(folder, purge_step=trainer.frames + 1)
         self._diagnostics = trainer.diagnostics(self._writer)
         self._warnings = _ConsoleHandler(console)
         self._recent: deque[Episode] = deque(maxlen=RECENT)
@@ -98,7 +100,7 @@ class Reporter:
         self._progress.stop()
         WARNINGS.removeHandler(self._warnings)
         try:
-            with self._writing():
+            with _writing(self._writer.log_dir):
                 self._writer.close()
         finally:
             threading.excepthook = self._excepthook
@@ -126,7 +128,7 @@ class Reporter:
             self._write_point(now)
         if self._diagnostics is not None:
             if is_due:
-                with self._writing():
+                with _writing(self._writer.log_dir):
                     self._diagnostics.write(self.trainer.frames)
                     self._writer.flush()
             self._diagnostics.remember_parameters()
@@ -192,21 +194,22 @@ class Reporter:
             say(self.console, f"{done}  return {shown}  {extra}  ETA {eta}")
 
     def _add(self, scalars: dict[str, float], frames: int) -> None:
-        with self._writing():
+        with _writing(self._writer.log_dir):
             for name, value in scalars.items():
                 self._writer.add_scalar(name, value, frames)
             self._writer.flush()
         self._tracking.log(scalars, frames)
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Context that names the folder in errors of TensorBoard's thread, which may name no file."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno is None:
-                raise OSError(f"{self._writer.log_dir}: {error}") from error
-            raise OSError(error.errno, error.strerror, self._writer.log_dir) from error
+
+@contextmanager
+def _writing(folder: str) -> Iterator[None]:
+    """Context that names the folder in errors of TensorBoard's thread, which may name no file."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise OSError(f"{folder}: {error}") from error
+        raise OSError(error.errno, error.strerror, folder) from error
 
 
 def write_hparams(run_dir: Path, config: Config, summary: Mapping[str, Any]) -> None:
@@ -219,7 +222,8 @@ def write_hparams(run_dir: Path, config: Config, summary: Mapping[str, Any]) -> 
         for name, value in config.to_mapping().items()
     }
     scores = final_scores(summary)
-    with SummaryWriter(str(run_dir / TENSORBOARD)) as writer:
+    folder = str(run_dir / TENSORBOARD)
+    with _writing(folder), SummaryWriter(folder) as writer:
         for part in hparams(settings, scores):
             writer.file_writer.add_summary(part)
         for name, score in scores.items():
