@@ -31,6 +31,7 @@ from rmc_agents.command_line import (
 from rmc_agents.command_line.parsing import parse, sources
 from rmc_agents.commands import COMMANDS
 from rmc_agents.config import Config
+from rmc_agents.files import replacing
 from rmc_agents.formatting import decimals, with_interval
 from rmc_agents.train.cli import Arguments
 
@@ -86,6 +87,17 @@ def main():
     return 0
 sys.exit(command_line.run('rmc-test', main))"""
     assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=False).returncode == status
+
+
+def test_sigterm_lets_a_command_clean_up(tmp_path: Path) -> None:
+    def work() -> int:
+        with replacing(tmp_path / "film.mp4"):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        return 0
+
+    assert run("rmc-x", work) == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_interrupt_during_a_compilation_is_not_lost() -> None:
