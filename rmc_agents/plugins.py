@@ -35,6 +35,7 @@ PACKAGES = (OWN, "gymnasium", "minigrid", *EXTRAS)
 _typed: dict[str, None] = {}  # module names in import order
 _named: dict[str, None] = {}  # 'module:Name' in full
 _envs: dict[str, None] = {}  # environments 'module:Name' registered with gymnasium
+_by_modules: set[tuple[str, str]] = set()  # kinds and names that modules named by the user registered when imported
 registered: dict[str, dict[str, Callable[..., Any]]] = {"core": {}, "encoder": {}, "loss": {}}
 """Builders by kind and name that were registered in Python."""
 
@@ -79,14 +80,25 @@ def add(modules: Sequence[str], *names: str | None, env: str | None = None) -> N
     for module, source in flags.items():
         if module == OWN or module.startswith(f"{OWN}."):
             continue
+        before = _registered_names()
         _import(module, source)
         _typed[module] = None
+        _by_modules.update(_registered_names() - before)
     _named.update(dict.fromkeys(_without_stack(name) for name in (*modules, *names, env) if name and module_of(name)))
     for name in filter(module_of, modules):
         if not _is_registered(name):
             find(name)
     if env:
         _register_env(env)
+
+
+def _registered_names() -> set[tuple[str, str]]:
+    return {(kind, name) for kind, builders in registered.items() for name in builders}
+
+
+def is_given_in_python(kind: str, name: str) -> bool:
+    """Whether a core, an encoder or a loss was registered in Python, so that commands do not know it."""
+    return (kind, name) in _registered_names() - _by_modules
 
 
 def _without_stack(name: str) -> str:

@@ -66,14 +66,8 @@ def forget_registered() -> Iterator[None]:
     """What a test registers or was warned of is forgotten after it."""
     yield
     warn_once.cache_clear()
-    for names in (
-        *plugins.registered.values(),
-        plugins._typed,
-        plugins._named,
-        plugins._envs,
-        own._given,
-        own._given_twice,
-    ):
+    of_plugins = (plugins._typed, plugins._named, plugins._envs, plugins._by_modules)
+    for names in (*plugins.registered.values(), *of_plugins, own._given, own._given_twice):
         names.clear()
 
 

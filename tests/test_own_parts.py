@@ -306,10 +306,10 @@ def test_a_copy_of_an_environment_draws_the_video(capsys: pytest.CaptureFixture[
     assert run.summary["video"] is not None
 
 
-def test_commands_are_not_suggested_for_a_core_given_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("env", ["recall", f"{PARTS}:Walk"])
+def test_commands_are_not_suggested_for_a_core_given_in_python(env: str, capsys: pytest.CaptureFixture[str]) -> None:
     rmc.register_core("slots", Slots)
-    settings = SETTINGS | {"env": "recall", "core": "slots", "total_frames": 21}
-    rmc.train(settings, run_dir="run")
+    rmc.train(SETTINGS | {"core": "slots", "total_frames": 21}, env=env, run_dir="run")
     assert "rmc-evaluate" not in capsys.readouterr().out
 
 

@@ -1,5 +1,6 @@
 """The end of a run: its evaluation, its video, its summary, and what to type next."""
 
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ from rich.console import Console
 
 from rmc_agents import plugins
 from rmc_agents.command_line import quoted, say
-from rmc_agents.config import LOSSES, Config
+from rmc_agents.config import Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.evaluate.episodes import evaluate_beside_random
 from rmc_agents.evaluate.progress import shown
@@ -102,8 +103,10 @@ def only_python_opens(config: Config, to_train: bool = False) -> bool:
     """Whether the run has an environment, a core, an encoder or, to train, a loss that was given in Python, which
     commands lack.
     """
-    has_own = config.has_own_parts or (to_train and config.train.loss not in LOSSES)
-    return config.env.env.startswith(NAMESPACE) or (has_own and not plugins.flags())
+    parts = {"core": config.core.core, "encoder": config.agent.encoder} | (
+        {"loss": config.train.loss} if to_train else {}
+    )
+    return config.env.env.startswith(NAMESPACE) or any(starmap(plugins.is_given_in_python, parts.items()))
 
 
 def _print_next(trainer: Trainer, run_dir: Path, summary: dict[str, Any], console: Console) -> None:
