@@ -116,4 +116,4 @@ def test_one_episode_has_no_interval() -> None:
     assert share_text(statistics.accuracy, statistics.accuracy_ci95) == "75.0%"
     provenance = provenance_of(statistics, 5, "recall")
     assert to_provenance(provenance._asdict()) == provenance
-    assert str(provenance).startswith("accuracy 75.0%, mean return 7.00 on recall over 1 episodes from seed 5 when")
+    assert str(provenance).startswith("accuracy 75.0%, mean return 7.00 on recall over 1 episode from seed 5 when")
