@@ -189,9 +189,8 @@ def test_a_run_that_ended_before_its_first_checkpoint_is_begun_anew(
 
         patch.setattr(checkpoint, "write_numbered", full)
         assert train("--run-dir", str(run_dir), "--total-frames", "400", "--log-every", "1e-9") == 2
-    (run_dir / "notes.txt").write_text("mine")
+    (run_dir / ".notes.20261130.md").write_text("mine")
     (run_dir / ".best.0123abcd.safetensors").touch()  # as a process leaves that was killed
-    (run_dir / ".notes.20261130.md").write_text("mine, and not as old as it looks")
     events = list((run_dir / "tensorboard").iterdir())
     assert events
     capsys.readouterr()
@@ -199,7 +198,7 @@ def test_a_run_that_ended_before_its_first_checkpoint_is_begun_anew(
     assert f"rmc-train --config '{run_dir}/config.yaml' --run-dir '{run_dir}'" in capsys.readouterr().err
     assert cli.main(["--config", str(run_dir / "config.yaml"), "--run-dir", str(run_dir), "--total-frames", "40"]) == 0
     assert not any(path.exists() for path in events), "which would mix with the new run's curve"
-    assert (run_dir / "notes.txt").read_text() == "mine"
+    assert (run_dir / ".notes.20261130.md").read_text() == "mine"
     assert not (run_dir / ".best.0123abcd.safetensors").exists()
 
 
