@@ -82,7 +82,7 @@ def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bo
     logger.setLevel(logging.ERROR)  # a copy of a run from a checkpoint drops the points after that, as it should
     try:
         events.Reload()
-    except (DecodeError, OverflowError, MemoryError) as error:
+    except (DecodeError, OverflowError) as error:
         raise ValueError(f"{run}: its TensorBoard events are damaged: {error}") from error
     finally:
         logger.setLevel(level)

@@ -308,13 +308,13 @@ def carried(function: Callable[..., Result], env: Any) -> Callable[..., Result]:
       function: what the process calls.
       env: the environment that it makes, by its name or otherwise.
     """
-    spec = given_spec(env)
+    spec = _given_spec(env)
     if spec is None and not _typed and not any(registered.values()):
         return function
     return partial(_prepare_and_call, _imports(), list(_envs), registered, spec, os.getcwd(), function)
 
 
-def given_spec(env: Any) -> Any:
+def _given_spec(env: Any) -> Any:
     """The gymnasium registration of an environment; None if importing one of `PACKAGES` creates it."""
     import gymnasium as gym
 

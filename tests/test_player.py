@@ -280,6 +280,9 @@ def test_the_mask_at_the_end_of_an_episode_may_allow_nothing_for_one_choice() ->
     player = Player(ActorCritic(SpaceSpec.from_spaces(Box(-1, 1, (2,)), MultiDiscrete([2, 3])), "none"))
     player.act(np.zeros(2), action_mask=[0, 1, 0, 0, 1])
     player.act(np.zeros(2), 1.0, True, False, action_mask=[0, 0, 0, 0, 1])
+    player.reset()
+    with pytest.raises(ValueError, match="expected at least one allowed action for each choice"):
+        player.act(np.zeros(2), action_mask=[0, 0, 0, 0, 1])
 
 
 def test_a_mask_of_continuous_actions_is_ignored_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:

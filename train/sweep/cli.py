@@ -179,16 +179,15 @@ def _read_plan(study: Path | Mapping[str, Any], fixed: Mapping[str, Any], argume
 
 
 def _check_known_to_trials(plan: Plan) -> None:
-    """Raises ValueError for a core, encoder, loss or environment that only this process has registered."""
+    """Raises ValueError for a core, encoder or loss that only this process has registered."""
     settings = plan.base.to_mapping()
-    for kind in (*plugins.registered, "env"):
+    for kind, registered in plugins.registered.items():
         _, searched = plan.search.get(kind, ("choice", []))
-        for name in (settings[kind], *searched):
-            if plugins.given_spec(name) is not None if kind == "env" else name in plugins.registered[kind]:
-                raise ValueError(
-                    f"{kind}: {name!r} is registered in this process, and trials are processes of their own: expected "
-                    "the module that registers it in imports=[...]"
-                )
+        for name in {settings[kind], *searched} & registered.keys():
+            raise ValueError(
+                f"{kind}: {name!r} is registered in this process, and trials are processes of their own: expected the "
+                "module that registers it in imports=[...]"
+            )
 
 
 def _import_parts(by: Callable[..., None], fixed: Mapping[str, Any], imports: Sequence[str]) -> None:

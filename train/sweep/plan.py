@@ -111,8 +111,8 @@ class Plan:
             search = {name: next(iter(values.items())) for name, values in content["search"].items()}
             base = Config().updated(content["settings"], str(path))
             plan = cls(base, search, content["one_at_a_time"], content["seed"], tuple(content["seeds"]))
-            plan.distributions()  # fails for ranges that are none
-        except (AttributeError, KeyError, TypeError, ValueError, StopIteration) as error:
+            plan.distributions()  # a TypeError for ranges that are none
+        except (AttributeError, KeyError, TypeError, StopIteration) as error:
             raise ValueError(f"{path} does not describe a sweep of this version: {error!r}") from None
         return plan
 

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from rich.console import Console
 
 import rmc_agents as rmc
-from helpers import forked, zoo  # noqa: F401  # zoo registers environments
+from helpers import forked
 from helpers.runs import wait_for_checkpoints
 from helpers.studies import SEARCH, SETTINGS, read_plan, run, write_study
 from rmc_agents import configs, plugins
@@ -70,8 +70,6 @@ def test_in_python_a_sweep_returns_its_rows_and_is_that_of_the_command(
     for own in ({"settings": {"core": "own"}, "search": SEARCH}, {"search": {"core": {"choice": ["own", "gru"]}}}):
         with pytest.raises(ValueError, match=r"core: 'own' is registered in this process, .* imports=\[...\]"):
             rmc.sweep(own, tmp_path / "other")
-    with pytest.raises(ValueError, match=r"env: 'Zoo-Start-v0' is registered in this process, .* imports=\[...\]"):
-        rmc.sweep({"settings": {"env": "Zoo-Start-v0"}, "search": SEARCH}, tmp_path / "other")
     for wrong, message in (
         ({"settings": [1]}, "settings: expected a mapping, such as"),
         ({"trials": "3"}, "trials: expected an int of at least 1, got '3'"),
