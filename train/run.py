@@ -243,7 +243,7 @@ def _restored() -> Iterator[None]:
     if not _training.acquire(blocking=False):
         raise ValueError(
             "another thread of this process is training: both would draw from torch's one generator, and neither could "
-            "be repeated; train in processes, as rmc.compare and rmc.sweep do"
+            "be repeated; train in processes, as rmc-compare and rmc.sweep do"
         )
     with ExitStack() as stack:
         stack.callback(_training.release)
