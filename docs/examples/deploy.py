@@ -17,7 +17,7 @@ class Policy:
         self.state, self.action = {x.name: np.zeros([1, *x.shape[1:]], TYPES[x.type]) for x in states}, 0
 
     def act(self, obs, reward=0.0, is_first=False):
-        """The likeliest action at an observation, which came with a reward or is the first of an episode."""
+        """The most likely action at an observation, which came with a reward or is the first of an episode."""
         inputs = {"obs": obs[None], "is_first": np.array([is_first]), **self.state}
         inputs |= {"prev_action": np.array([self.action]), "prev_reward": np.array([reward], np.float32)}
         logits, *state = self.session.run(["policy_logits", *(f"next_{name}" for name in self.state)], inputs)
