@@ -56,7 +56,8 @@ class Arguments:
     """Instead, play the same episodes with the memory intact, reset at every step, shuffled between lanes at every
     step, and limited to the last time steps."""
     windows: tuple[int, ...] = WINDOWS
-    """With --ablate-memory: numbers of last time steps to know, the current one included; k take k times as long."""
+    """With --ablate-memory: limit the memory to these numbers of last steps, the current one included; k steps take k
+    times as long."""
     sample: int | None = None
     """Instead, generate this many tokens with an agent that models text."""
     prompt: Annotated[str, tyro.conf.arg(metavar="TEXT")] = ""

@@ -105,7 +105,7 @@ def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bo
 
 
 def at_frames(curve: Curve, frames: np.ndarray) -> np.ndarray:
-    """The curve's values at these frames, interpolated; 0 before its first: no success rate is written before one."""
+    """The curve's values at these frames, interpolated; 0 before its first: some environments report only successes."""
     return np.interp(frames, curve.frames, curve.values, left=0.0) if len(curve.frames) else np.zeros(len(frames))
 
 

@@ -54,7 +54,7 @@ def replacing(path: Path) -> Iterator[Path]:
     temporary, path = None, path.resolve() if path.is_symlink() else path
     try:
         temporary = path.with_name(secrets.token_hex(4).join(_around(path)))
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # less the user's umask
+        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))  # minus the user's umask
         yield temporary
         _flush(temporary)
         os.replace(temporary, path)

@@ -198,7 +198,8 @@ class Player:
     def _to_mask(self, obs: Any, given: ArrayLike | None, steps: TimeStep, ended: NDArray[np.bool_]) -> Tensor | None:
         """The allowed actions `[B, A]`; None: all. Raises ValueError for a wrong shape, or if none is allowed.
 
-        At an episode's last observation, where the action is ignored, all are; a plain one may also be the next first.
+        At an episode's last observation, where the action is ignored, all are allowed. A plain observation that comes
+        with an episode's end may be that one or the next episode's first: its mask counts unless it allows nothing.
         """
         if isinstance(obs, Mapping) and self._is_plain and ACTION_MASK in obs:
             obs = {ACTION_MASK: np.asarray(obs[ACTION_MASK])[None]}

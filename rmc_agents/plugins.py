@@ -72,7 +72,7 @@ def load(modules: Sequence[str], *names: str | None, env: str | None = None) -> 
 
 
 def add(modules: Sequence[str], *names: str | None, env: str | None = None) -> None:
-    """As `load`, beside the modules that have been imported before."""
+    """As `load`, in addition to the modules that have been imported before."""
     flags = dict.fromkeys((module_of(name) or name for name in modules), "--import")
     flags |= {module: name for name in (*names, env) if name and (module := module_of(name)) and module not in flags}
     if flags and (here := os.getcwd()) not in sys.path:

@@ -106,7 +106,7 @@ class Episode {
     this.parts.push({ show: (now) => buttons.forEach(([button, step]) => button.setAttribute("aria-current", step === now)) });
     place.append(this.add(plot), peaks);
     const counts = run.compared.map((c) => `${c.name}: at ${c.changed} of ${run.length} steps`).join("; ");
-    place.append(make("p", { class: "dim" }, `Another likeliest action with ${counts}.`));
+    place.append(make("p", { class: "dim" }, `Another action is most likely with ${counts}.`));
     return place;
   }
 

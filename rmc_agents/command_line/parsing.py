@@ -31,8 +31,8 @@ Imports = Annotated[
     tyro.conf.arg(
         name="import",
         metavar="MODULE",
-        help="Import this module first, one that defines a custom core, encoder, loss or environment; MODULE:FUNCTION "
-        "if that is a function which a run names. May be given again.",
+        help="Import this module first: it defines a custom core, encoder, loss or environment. MODULE:FUNCTION if a "
+        "run names that function. May be repeated.",
     ),
 ]
 """A flag of every command; its value goes to `plugins.load`."""

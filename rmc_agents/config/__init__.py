@@ -185,7 +185,7 @@ class Config:
             names |= {"core_skip", "backend", "precision"}
         elif core == "rmc":
             names |= {"coupled": {"input_bias"}, "none": {"input_bias", "forget_bias"}}.get(self.core.gate_style, set())
-        if self.agent.encoder not in ENCODERS:  # an own one has encoder_args
+        if self.agent.encoder not in ENCODERS:  # a custom one has encoder_args
             names |= {"encoder_sizes"}
         if self.train.learning_rate_schedule == "constant":
             names |= {"decay_start"}
@@ -195,7 +195,7 @@ class Config:
         names |= set() if can_predict else {"predict_rewards"}
         names |= set() if can_predict and self.agent.predict_rewards else {"reward_cost"}
         costs = {"ppo_clip", "entropy_cost", "value_cost", "reward_cost"}
-        names |= {"loss_args"} if self.train.loss in LOSSES else costs  # an own loss has loss_args
+        names |= {"loss_args"} if self.train.loss in LOSSES else costs  # a custom loss has loss_args
         if algo == "supervised":
             names |= {"discount", "trace_lambda", "reward_scale", "normalize_advantages", "entropy_cost", "value_cost"}
         return names

@@ -75,8 +75,8 @@ def reward_loss(predicted: Tensor, steps: TimeStep, valid: Tensor) -> Tensor:
 
 
 def explained_variance(value: Tensor, target: Tensor, valid: Tensor) -> Tensor:
-    """1 - Var(target - value) / Var(target) over the valid steps: 1 is perfect, 0 no better than a constant, and the
-    result where targets are equal, up to rounding.
+    """1 - Var(target - value) / Var(target) over the valid steps: 1 is perfect, 0 no better than a constant; 0 too
+    if all targets are equal, up to rounding.
     """
     variance, rounding = masked_variance(target, valid), ROUNDING**2 * masked_mean(target.square(), valid)
     return torch.where(variance > rounding, 1.0 - masked_variance(target - value, valid) / variance, 0.0)

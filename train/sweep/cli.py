@@ -191,7 +191,7 @@ def _check_known_to_trials(plan: Plan) -> None:
 
 
 def _import_parts(by: Callable[..., None], fixed: Mapping[str, Any], imports: Sequence[str]) -> None:
-    """Import the modules that the settings name, by `plugins.load` or, beside earlier ones, `plugins.add`."""
+    """Import the modules that the settings name, by `plugins.load` or, in addition to earlier ones, `plugins.add`."""
     named = {name: str(fixed[name]) for name in ("env", "core", "encoder", "loss") if name in fixed}
     by(imports, named.get("core"), named.get("encoder"), named.get("loss"), env=named.get("env"))
 
