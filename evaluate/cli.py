@@ -11,6 +11,7 @@ from rich.console import Console
 from rmc_agents import command_line
 from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_json
+from rmc_agents.formatting import counted
 
 from .opening import Env, EnvKwargs, Opened, Pretrained, RunArgument, Trust, find, import_named, open_policy
 from .progress import shown
@@ -114,7 +115,8 @@ def _score(arguments: Arguments, opened: Opened) -> int:
         write_json(arguments.json, result)
     print_result(result, console)
     if result["episodes"] < arguments.episodes:
-        command_line.say(console, f"the environment has {result['episodes']} different episodes: each was played once")
+        found = counted(result["episodes"], "different episode")
+        command_line.say(console, f"the environment has {found}, each played once")
     if saved.provenance is not None and opened.env_name == (saved.provenance.env or saved.config.env.env):
         command_line.say(console, str(saved.provenance))
     if arguments.json is not None:

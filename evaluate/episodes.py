@@ -160,7 +160,11 @@ def check_spec_fits(trained_on: SpaceSpec, found: SpaceSpec, env: str) -> None:
         hint = ""
         if trained_on.fits(found._replace(vocabulary=trained_on.vocabulary)):
             hint = "; give --env-kwargs vocabulary=RUN/vocabulary.json, of the agent's run"
-        elif _has_categories(trained_on) and not _has_categories(found):  # of a space that make_env would encode
+        elif (
+            _has_categories(trained_on)
+            and not _has_categories(found)  # of a space that make_env would encode
+            and trained_on.num_actions == found.num_actions
+        ):
             hint = "; agents are built for the spaces of rmc.make_env's environments"
         raise ValueError(
             f"the agent does not fit environment {env!r}: expected {trained_on.described()}, got {found.described()}"

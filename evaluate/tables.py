@@ -8,7 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from rmc_agents import command_line
-from rmc_agents.formatting import agent_title, decimals, with_interval
+from rmc_agents.formatting import agent_title, counted, decimals, with_interval
 
 from .statistics import GROUPS, cut_note, share_text
 
@@ -17,7 +17,9 @@ def print_result(result: dict[str, Any], console: Console) -> None:
     """Print an evaluation, or an ablation of memory, as rmc-evaluate writes it to JSON."""
     acting = "most likely actions" if result["deterministic"] else "sampled actions"
     title = agent_title(result["env"], result["core"], result["frames"])
-    table = Table(title=escape(title), caption=f"{result['episodes']} episodes from seed {result['seed']}, {acting}")
+    table = Table(
+        title=escape(title), caption=f"{counted(result['episodes'], 'episode')} from seed {result['seed']}, {acting}"
+    )
     (_fill_ablation if "ablation" in result else _fill)(table, result)
     command_line.say(console, f"checkpoint {result['checkpoint']}")
     command_line.show(console, table)

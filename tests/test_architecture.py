@@ -47,7 +47,6 @@ ALONE = {
     "rmc_agents.types": {"rmc_agents"},
     "rmc_agents.config.settings": {"torch", "rmc_agents.types", "rmc_agents.envs"},
     "rmc_agents.config": {"torch", "rmc_agents.types", "rmc_agents.envs"},
-    "rmc_agents.losses": {f"rmc_agents.{each}" for each in ("cores", "kernels", "config", "envs", "spaces", "plugins")},
     "rmc_agents.runs.checkpoint": {"rmc_agents.agent", "rmc_agents.config"},
     "rmc_agents.kernels": {"rmc_agents.config", "rmc_agents.envs"},
     "rmc_agents.cores": {"rmc_agents.envs"},
@@ -119,6 +118,14 @@ def test_packages_import_only_what_they_may(package: str) -> None:
         for imported in imports(name, path):
             wrong = [f for f in ALONE[package] if inside(imported, f) and not inside(imported, package)]
             assert not wrong, f"{name} imports {imported}"
+
+
+def test_losses_import_only_types_and_distributions() -> None:
+    allowed = ("rmc_agents.losses", "rmc_agents.types", "rmc_agents.distributions")
+    for name, path in modules().items():
+        if inside(name, "rmc_agents.losses"):
+            ours = {each for each in imports(name, path) if inside(each, "rmc_agents")}
+            assert not {each for each in ours if not any(inside(each, place) for place in allowed)}, name
 
 
 def test_every_package_is_installed() -> None:

@@ -21,7 +21,7 @@ from rmc_agents.evaluate.episodes import PlaySettings, play, provenance_of
 from rmc_agents.evaluate.parallel import Jobs
 from rmc_agents.evaluate.scoring import evaluating
 from rmc_agents.evaluate.statistics import Statistics
-from rmc_agents.formatting import with_interval
+from rmc_agents.formatting import counted, with_interval
 from rmc_agents.runs.best import best_of
 
 from .trainer import Trainer
@@ -72,7 +72,7 @@ class EvaluationPoint(NamedTuple):
         best = ", the best so far" if self.is_best else ""
         return (
             f"evaluation at {self.frames:,} frames: mean return {with_interval(scores.mean_return, scores.ci95)}"
-            f"{accuracy} over {scores.episodes} episodes{best}"
+            f"{accuracy} over {counted(scores.episodes, 'episode')}{best}"
         )
 
 

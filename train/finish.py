@@ -15,7 +15,7 @@ from rmc_agents.evaluate.progress import shown
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, cut_note, share_text
 from rmc_agents.evaluate.video.file import FRAMES_PER_SECOND
 from rmc_agents.evaluate.video.recording import record
-from rmc_agents.formatting import agent_title, with_interval
+from rmc_agents.formatting import agent_title, counted, with_interval
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of, best_path
 from rmc_agents.runs.folder import SUMMARY, VIDEOS, RunFolder, flags_to_open, resume_command
@@ -46,7 +46,7 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
         interval = " (95 % interval)" if result["ci95"] else ""
         say(
             console,
-            f"mean return {with_interval(result['mean_return'], result['ci95'])} over {result['episodes']} episodes"
+            f"mean return {with_interval(result['mean_return'], result['ci95'])} over {counted(result['episodes'], 'episode')}"
             f"{interval}; uniform random play: {with_interval(result['random_mean_return'], None)}",
         )
         if result["accuracy"] is not None:

@@ -97,6 +97,8 @@ class OnPolicy(Learner):
 
     def _check_lanes(self) -> None:
         """Raises ValueError for lanes from which this algorithm cannot learn."""
+        if (check_unroll := getattr(self.lanes.env, "check_unroll", None)) is not None:
+            check_unroll(self.train.unroll_length, self.share.total)
 
     def update(self) -> Metrics:
         """Collect one rollout and learn from it. Returns metrics. Raises Diverged if the core's state becomes NaN."""

@@ -64,5 +64,4 @@ class Supervised(OnPolicy):
                 "--algo supervised: expected an environment that reports targets in infos['target'], from the reset "
                 f"on, such as nth-farthest, program or text:PATH, got {env!r}"
             )
-        if (check_unroll := getattr(self.lanes.env, "check_unroll", None)) is not None:
-            check_unroll(self.train.unroll_length, self.share.total)
+        super()._check_lanes()

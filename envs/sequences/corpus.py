@@ -68,7 +68,8 @@ def _files(path: str | Path) -> list[Path]:
     files = sorted(name for name in found if name.is_file())
     if not files:
         where = "" if base.is_absolute() else f" in {os.getcwd()}"
-        what = "the folder has no files" if base.is_dir() else f"there is no such file or folder{where}"
+        missing = "it is not a regular file" if base.exists() else f"there is no such file or folder{where}"
+        what = "the folder has no files" if base.is_dir() else missing
         raise ValueError(f"text {path}: {what}; expected a file, a folder of files, or a pattern such as 'books/*.txt'")
     return files
 

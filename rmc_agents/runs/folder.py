@@ -5,6 +5,7 @@ import re
 import shlex
 import shutil
 import sys
+from contextlib import suppress
 from datetime import datetime
 from importlib.metadata import version
 from itertools import chain
@@ -107,7 +108,11 @@ class RunFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, error: object, *_: object) -> None:
+        if error is not None and [path.name for path in self.path.iterdir()] == [LOCK]:  # nothing has been written
+            with suppress(OSError):  # another process's folder by now
+                (self.path / LOCK).unlink()
+                self.path.rmdir()
         self._lock.release()
 
 

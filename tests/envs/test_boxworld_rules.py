@@ -64,7 +64,7 @@ def check_places(room: Room) -> None:
 @pytest.mark.parametrize(
     ("levels", "settings"),
     [
-        (2000, {}),
+        (10_000, {}),
         (500, {"room_size": 8, "max_solution_length": 2, "max_distractors": 2}),
         (500, {"room_size": smallest_room(7), "max_solution_length": 4, "max_distractors": 3}),
         (300, {"room_size": 4, "max_solution_length": 1, "max_distractors": 0}),

@@ -1,6 +1,7 @@
 """Text: which tokens lanes read, against documents taken apart by hand, and what cannot be read."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -151,6 +152,7 @@ def test_lanes_by_name(folder: Path) -> None:
     [
         ("nowhere", {}, "there is no such file or folder; expected a file, a folder of files, or a pattern"),
         ("empty_folder", {}, "the folder has no files"),
+        ("pipe", {}, "it is not a regular file; expected a file"),
         ("empty", {}, "expected a text, got an empty one"),
         ("one", {"part": "all"}, "expected a all part of at least 2 tokens, got 1"),
         ("two", {"part": "heldout"}, "expected a heldout part of at least 2 tokens, got 0"),
@@ -171,6 +173,7 @@ def test_lanes_by_name(folder: Path) -> None:
 )
 def test_bad_input_is_refused_in_one_line(tmp_path: Path, name: str, settings: dict[str, Any], message: str) -> None:
     (tmp_path / "empty_folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
     for file, text in {"empty": b"", "one": b"x", "two": b"xy", "binary": b"abc\xff\xfe"}.items():
         (tmp_path / file).write_bytes(text)
     with pytest.raises(ValueError, match=message) as caught:

@@ -115,7 +115,7 @@ def test_a_saved_agent_is_exported_and_opened_again(tmp_path: Path) -> None:
         (lambda agent: rmc.evaluate(agent, Noise, 3, jobs=0), "jobs: expected an int of at least 1, got 0"),
         (lambda agent: rmc.Collector(agent, rmc.make_env(Noise), 0), "unroll_length: expected an int of at least 1"),
         (
-            lambda _: rmc.evaluate(rmc.ActorCritic(rmc.SpaceSpec.from_spaces(Discrete(3), Discrete(2)), "gru"), Noise),
+            lambda _: rmc.evaluate(rmc.ActorCritic(rmc.SpaceSpec.from_spaces(Discrete(3), Discrete(4)), "gru"), Noise),
             "got observations .* agents are built for the spaces of rmc.make_env's environments",
         ),
         (lambda agent: rmc.record_video(agent, Noise, "x.avi"), "expected a file name that ends in .mp4 or .gif"),

@@ -109,8 +109,13 @@ def test_evaluation_reports_the_accuracy_of_the_most_likely_answers(
 
 def test_what_has_nothing_to_learn_from_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "short.txt").write_text("short")
-    for env, message in (("recall", "infos['target']"), (f"text:{tmp_path}/short.txt", "unroll")):
-        flags = ["--algo", "supervised", "--env", env, "--run-dir", str(tmp_path / "run")]
+    text, needed = f"text:{tmp_path}/short.txt", "expected at least 5120 tokens for 256 lanes of 20 steps, got 5"
+    for algo, env, message in (
+        ("supervised", "recall", "infos['target']"),
+        ("supervised", text, needed),
+        ("ppo", text, needed),
+    ):
+        flags = ["--algo", algo, "--env", env, "--run-dir", str(tmp_path / "run")]
         line = refused(capsys, train_cli, *flags)
         assert message in line
         assert line.count("\n") == 1

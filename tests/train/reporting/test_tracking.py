@@ -76,6 +76,7 @@ def test_a_tracker_that_fails_ends_no_run(tmp_path: Path) -> None:
     assert notebook.finished == []
     with pytest.raises(ValueError, match="--track Unmade: KeyError: 'no account'"):
         train_with(type("Unmade", (), {"__init__": lambda *_: {}["no account"]}), tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_run_that_fails_says_so_to_its_tracker(tmp_path: Path) -> None:
