@@ -111,14 +111,8 @@ class Rollout(NamedTuple):
 
     def lanes(self, index: Tensor | slice) -> "Rollout":
         """The rollout of some lanes, such as a minibatch: whole sequences with their own initial state."""
-        return Rollout(
-            at(self.steps, slice(None), index),
-            self.policy_logits[:, index],
-            self.value[:, index],
-            at(self.initial_state, index),
-            None if self.targets is None else self.targets[:, index],
-            self.distribution,
-        )
+        by_time = at(self._replace(initial_state=None, distribution=None), slice(None), index)
+        return by_time._replace(initial_state=at(self.initial_state, index), distribution=self.distribution)
 
 
 class AgentOutput(NamedTuple):

@@ -70,7 +70,9 @@ def _main(argv: Sequence[str] | None) -> int:
     base = Config().updated_from_yaml(first.config)
     new = base.changed(partial(_parse, argv), first.config)  # for a resumed run, only the flags matter
     if first.resume is None:
-        _check(new, first.config)
+        parsing.check_names(new, first.config)
+        if new.run.init_from is not None:
+            pretrained.choose(new.run.init_from)
         folder.check_unused(first.run_dir)
     else:
         _check_resume(first)
@@ -129,23 +131,15 @@ def listed_names() -> str:
     )
 
 
-def _check(config: Config, source: Path | None) -> None:
-    """Reject unknown names of a new run before any slow import."""
-    parsing.check_names(config, source)
-    if config.run.init_from is not None:
-        pretrained.choose(config.run.init_from)
-
-
 def _check_resume(first: argparse.Namespace) -> None:
     """Reject early a run or checkpoint that cannot be resumed."""
-    is_file = first.resume.is_file()
     if first.config is not None:
         raise ValueError("--resume continues a run with its own settings: leave out --config")
     if first.run_dir is not None and first.resume.is_dir():
         raise ValueError(
             "--resume continues a run in its own folder: leave out --run-dir, or give one of its checkpoints"
         )
-    if not is_file:
+    if not first.resume.is_file():
         folder.check_resumable(first.resume)
         return
     if not archive.is_archive(first.resume):

@@ -53,18 +53,14 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
         note_given(name := own_id(name_of(type(env.unwrapped))), None)  # it cannot be created again
         own = {"env": name, "num_envs": env.num_envs, "eval_episodes": 0, "video": False, "learners": 1}
         return config.updated(own, "env"), env
-    if isinstance(env, gym.Env):
-        name = own_id(name_of(env))
-        register_own(name, _recreator(env))
-    elif callable(env):
-        name = own_id(name_of(env))
-        if isinstance(env, partial):
-            config, env = _with_arguments_kept(config, env)
-        register_own(name, env)
-    else:
+    if not isinstance(env, gym.Env) and not callable(env):
         raise ValueError(
             f"env: expected a name, a gymnasium environment, a function that returns one or a VectorEnv, got {env}"
         )
+    name = own_id(name_of(env))
+    if isinstance(env, partial):
+        config, env = _with_arguments_kept(config, env)
+    register_own(name, _recreator(env) if isinstance(env, gym.Env) else env)
     note_given(name, env)
     return config.updated({"env": name}, "env"), None
 

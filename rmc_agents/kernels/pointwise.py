@@ -95,12 +95,9 @@ def tanh(x):
 def select_state(should_reset, initial, state, out):
     """out [B, W] = initial [1, W] where should_reset [B], else state [B, W]."""
     for b in range(len(out)):
-        if should_reset[b]:
-            for j in range(out.shape[1]):
-                out[b, j] = initial[0, j]
-        else:
-            for j in range(out.shape[1]):
-                out[b, j] = state[b, j]
+        source = initial[0] if should_reset[b] else state[b]
+        for j in range(out.shape[1]):
+            out[b, j] = source[j]
 
 
 @jit

@@ -21,9 +21,9 @@ KEPT = 4  # spare tapes
 class Tape(ABC):
     """Everything that an unroll's backward pass needs from its forward pass, in buffers for T steps of B lanes.
 
-    Use: `take`, then `run`, then `with_gradient` or `put_back`. Buffers of hundreds of megabytes are slow to
-    allocate, so a used tape is kept for the next unroll of the same sizes, in any thread. Only the outputs are new each
-    time. The caller owns them, so `backward` must not read them.
+    Use: as in `unroll`. Buffers of hundreds of megabytes are slow to allocate, so a used tape is kept for the next
+    unroll of the same sizes, in any thread. Only the outputs are new each time. The caller owns them, so `backward`
+    must not read them.
 
     A subclass names its buffers in `__init__` and gives the arithmetic of one core.
 
@@ -96,22 +96,6 @@ class Tape(ABC):
 
         Overwrites buffers, so it runs once per forward pass. d_outputs and d_final are contiguous and must not change.
         """
-
-    def run(self, inputs: Tensor, should_reset: Tensor) -> None:
-        """Run all T steps, from inputs `[T, B, I]` and should_reset `[T, B]` to `outputs`."""
-        with undisturbed():
-            self.should_reset[...] = should_reset.numpy()
-            self.write(inputs)
-
-    def with_gradient(self, inputs: Tensor) -> tuple[Tensor, Any]:
-        """Outputs and final state, attached to autograd's graph.
-
-        Args:
-          inputs: `[T, B, I]`, those that were written.
-        """
-        leaves = [*self.state, *self.initial_state, *tensors(self.weights)]
-        outputs, *final = _Attached.apply(self, inputs, *leaves)
-        return outputs, map_leaves(lambda _, leaf: leaf, self.state, final)
 
 
 @contextmanager
@@ -202,9 +186,13 @@ def unroll(
 ) -> tuple[Tensor, Any]:
     """Run the scan of a core on its tape; arguments as in `kernels.reference`, precision as in `Tape.take`."""
     tape = kind.take(len(inputs), state, initial_state, weights, precision)
-    tape.run(inputs, should_reset)
-    if torch.is_grad_enabled() and any(x.requires_grad for x in tensors((inputs, state, initial_state, weights))):
-        return tape.with_gradient(inputs)
+    with undisturbed():
+        tape.should_reset[...] = should_reset.numpy()
+        tape.write(inputs)
+    leaves = [*state, *initial_state, *tensors(weights)]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (inputs, *leaves)):
+        outputs, *final = _Attached.apply(tape, inputs, *leaves)
+        return outputs, map_leaves(lambda _, leaf: leaf, state, final)
     outputs, final = tape.outputs, tape.final_state()
     tape.put_back()
     return outputs, final

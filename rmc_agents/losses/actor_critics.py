@@ -105,13 +105,7 @@ def ppo(
         normalize_advantages=normalize_advantages,
     )
     return clipped_actor_critic(
-        output,
-        rollout,
-        targets,
-        clip=clip,
-        value_cost=value_cost,
-        entropy_cost=entropy_cost,
-        reward_cost=reward_cost,
+        output, rollout, targets, clip=clip, value_cost=value_cost, entropy_cost=entropy_cost, reward_cost=reward_cost
     )
 
 

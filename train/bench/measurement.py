@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from rich import box
 from rich.console import Console
@@ -67,13 +68,13 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
     own = trainer.backend
     scans = list(dict.fromkeys((own, *backends)))
     length, lanes = trainer.train.unroll_length, trainer.lanes.num_lanes
-    reported = products_of(core, length, lanes)
+    frames, reported = length * lanes, products_of(core, length, lanes)
     products = reported or []
     seconds = rounds(_work(trainer, scans, products), repeats, limit, device)
 
     operations = sum(product.operations for product in products)
     plain, by_mm = Timing.of(seconds["products"]), Timing.of(seconds["torch.mm"])
-    scan = {name: Timing.of(seconds[_scan(name)]) for name in scans}
+    scan, parts = {name: Timing.of(seconds[_scan(name)]) for name in scans}, _parts(seconds)
     return {
         "settings": trainer.config.to_mapping(),
         "versions": {"torch": torch.__version__, "python": platform.python_version()},
@@ -82,9 +83,9 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
             "agent": count_parameters(trainer.agent.parameters()),
             "core": count_parameters(core.parameters()),
         },
-        "frames_per_update": length * lanes,
+        "frames_per_update": frames,
         "rounds": len(seconds["collect"]),
-        "parts": _parts(seconds, length * lanes),
+        "parts": {name: part.as_json() | {"frames_per_second": part.rate(frames)} for name, part in parts.items()},
         "scan_gflop": None if reported is None else operations / 1e9,  # null: the core does not report its products
         "scan": {
             name: _arithmetic(figure, operations)
@@ -94,34 +95,26 @@ def measure(trainer: OnPolicy, backends: Sequence[str], repeats: int, limit: flo
         },
         "products": _arithmetic(plain, operations),
         "torch.mm": _arithmetic(by_mm, operations),
-        "outside_scan": 1 - scan[own].seconds / Timing.of(_training(seconds)).seconds,
+        "outside_scan": 1 - scan[own].seconds / parts["training"].seconds,
         "peak_memory_mib": memory / 2**20,
         "seconds": seconds,
     }
 
 
-def _training(seconds: dict[str, list[float]]) -> list[float]:
-    return [collect + learn for collect, learn in zip(seconds["collect"], seconds["learn"], strict=True)]
-
-
-def _parts(seconds: dict[str, list[float]], frames: int) -> dict[str, dict[str, float | None]]:
+def _parts(seconds: dict[str, list[float]]) -> dict[str, Timing]:
     """Training and its parts; some are differences, computed per round."""
+    took = {name: np.array(times) for name, times in seconds.items()}
     parts = {
-        "training": _training(seconds),
-        "environment": seconds["environment"],
-        "acting": _difference(seconds["collect"], seconds["environment"]),
-        "update": seconds["learn"],
-        "forward": seconds["forward"],
-        "backward": _difference(seconds["gradients"], seconds["forward"]),
-        "optimizer": _difference(seconds["learn"], seconds["gradients"]),
-        "core steps": seconds["core steps"],
+        "training": took["collect"] + took["learn"],
+        "environment": took["environment"],
+        "acting": took["collect"] - took["environment"],
+        "update": took["learn"],
+        "forward": took["forward"],
+        "backward": took["gradients"] - took["forward"],
+        "optimizer": took["learn"] - took["gradients"],
+        "core steps": took["core steps"],
     }
-    timings = {name: Timing.of(times) for name, times in parts.items()}
-    return {name: timing.as_json() | {"frames_per_second": timing.rate(frames)} for name, timing in timings.items()}
-
-
-def _difference(whole: list[float], part: list[float]) -> list[float]:
-    return [a - b for a, b in zip(whole, part, strict=True)]
+    return {name: Timing.of(times) for name, times in parts.items()}
 
 
 def _arithmetic(timing: Timing, operations: int) -> dict[str, float | None]:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 WARM_UP = 2  # unmeasured rounds: compilation, caches, first allocations
 
@@ -20,7 +21,7 @@ class Timing(NamedTuple):
     spread: float | None  # interquartile range over the median; None: measured once, or the median is not positive
 
     @classmethod
-    def of(cls, times: Sequence[float]) -> Self:
+    def of(cls, times: Sequence[float] | NDArray[np.float64]) -> Self:
         """Summarise measurements in seconds."""
         first, median, third = (float(value) for value in np.percentile(times, [25, 50, 75]))
         return cls(median, (third - first) / median if len(times) > 1 and median > 0 else None)

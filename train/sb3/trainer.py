@@ -100,16 +100,13 @@ class Sb3Trainer(Trainer):
                 raise diverged(f"after {self.frames:,} frames") from None
             raise
         finally:
-            self._check_finite()
+            if not all(parameter.isfinite().all() for parameter in self.agent.parameters()):
+                raise diverged(f"after {self.frames:,} frames") from None
         self.frames, self.updates = frames, self.updates + 1
         logged = model.logger.name_to_value
         metrics = {ours: logged[theirs] for theirs, ours in NAMES.items() if theirs in logged}
         metrics["losses/entropy"] = -logged["train/entropy_loss"]
         return {name: torch.tensor(float(value)) for name, value in metrics.items()}
-
-    def _check_finite(self) -> None:
-        if not all(parameter.isfinite().all() for parameter in self.agent.parameters()):
-            raise diverged(f"after {self.frames:,} frames") from None
 
     def describe(self) -> list[str]:
         """The first lines that a run prints."""

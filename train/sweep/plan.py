@@ -244,9 +244,8 @@ def _mapping(study: Mapping[str, Any], key: str, path: Path) -> dict[str, Any]:
     return value or {}
 
 
-def _check_names(names: Iterable[Any], known: Iterable[str], source: str, what: str) -> None:
-    known = list(known)
+def _check_names(names: Iterable[Any], known: Sequence[str], source: str, what: str) -> None:
     for name in names:
         if name not in known:
-            few = f"expected one of {', '.join(known)}" if len(known) < 10 else "rmc-train --help-all lists all"
-            raise ValueError(f"{source}: there is no {what} {name!r}; {did_you_mean(name, known, few)}")
+            hint = did_you_mean(name, known, f"expected one of {', '.join(known)}")
+            raise ValueError(f"{source}: there is no {what} {name!r}; {hint}")

@@ -4,7 +4,6 @@ import signal
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     import optuna
 
     from rmc_agents.evaluate.scheduler import Job, Training
-    from rmc_agents.train.stopping import StopSignals
 
 PLAN, JOURNAL, NAME = "sweep.yaml", "study.journal", "sweep"
 SAME_FAILURES = 3  # equal failures at the start of a sweep end it
@@ -141,21 +139,17 @@ class Sweep:
 
         if self.plan.left_out:
             self._say(f"not searched, as without effect under the other settings: {', '.join(self.plan.left_out)}")
-        with StopSignals() as stop:
-            is_ending = partial(self._is_ending, stop)
-            with closing(train_jobs(self._jobs(), jobs, self.console, self.trust, is_ending)) as ended:
-                for training in ended:
-                    self._store(training)
-        return self._conclude(stop.received)
 
-    def _is_ending(self, stop: "StopSignals") -> bool:
-        return stop.received is not None or self._fails_alike()
+        def ending() -> bool:
+            return stop.received is not None or self._fails_alike()
+
+        with StopSignals() as stop, closing(train_jobs(self._jobs(), jobs, self.console, self.trust, ending)) as ended:
+            for training in ended:
+                self._store(training)
+        return self._conclude(stop.received)
 
     def _trials(self) -> "list[optuna.trial.FrozenTrial]":
         return trials_of(self.plan, self.study)
-
-    def _is_left(self) -> bool:
-        return bool(self._interrupted) or len(self._trials()) < self.budget
 
     def _fails_alike(self) -> bool:
         last = self._failures[-SAME_FAILURES:]
@@ -165,7 +159,7 @@ class Sweep:
         """The missing trials, interrupted ones first."""
         from rmc_agents.evaluate.scheduler import Job
 
-        while self._is_left():
+        while self._interrupted or len(self._trials()) < self.budget:
             if self._interrupted:
                 trial = self._interrupted.pop(0)
                 number, params, verb = trial.number, trial.params, "continues"

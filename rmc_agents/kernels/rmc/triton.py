@@ -31,15 +31,7 @@ from rmc_agents.kernels.modes import check_backward
 from rmc_agents.kernels.weights import RMCState, RMCWeights
 
 from .reference import rmc_inputs
-from .triton_kernels import (
-    _backward,
-    _forward,
-    _Gradients,
-    _Inputs,
-    _Kept,
-    _Sizes,
-    _Weights,
-)
+from .triton_kernels import _backward, _forward, _Gradients, _Inputs, _Kept, _Sizes, _Weights
 
 MAX_SLOTS, MAX_WIDTH = 16, 512
 MAX_TILE = 4096  # numbers in a [ROWS, D] tile: with twice as many, the dozen tiles of a step overflow the registers
