@@ -46,8 +46,9 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
         interval = " (95 % interval)" if result["ci95"] else ""
         say(
             console,
-            f"mean return {with_interval(result['mean_return'], result['ci95'])} over {counted(result['episodes'], 'episode')}"
-            f"{interval}; uniform random play: {with_interval(result['random_mean_return'], None)}",
+            f"mean return {with_interval(result['mean_return'], result['ci95'])} over "
+            f"{counted(result['episodes'], 'episode')}{interval}; "
+            f"uniform random play: {with_interval(result['random_mean_return'], None)}",
         )
         if result["accuracy"] is not None:
             chance = "" if result["chance"] is None else f"; chance: {result['chance']:.1%}"
