@@ -94,10 +94,10 @@ def episodes(*first: tuple[int, int], length: int = 9, lanes: int = 3) -> TimeSt
 
 
 @pytest.mark.parametrize("window", [1, 4, 9])
-@pytest.mark.parametrize("core", ["rmc", "lstm", "relational-rnn"])
-def test_a_window_is_the_agent_on_the_last_steps_of_the_episode(core: str, window: int) -> None:
+def test_a_window_is_the_agent_on_the_last_steps_of_the_episode(window: int) -> None:
+    """Of a core whose initial state is not 0."""
     torch.manual_seed(0)
-    agent, steps = make_agent(core), episodes((3, 1), (7, 1), (5, 2))
+    agent, steps = make_agent("rmc"), episodes((3, 1), (7, 1), (5, 2))
     for t, output in enumerate(trajectory(WindowedMemory(agent, window), steps)):
         for lane in range(3):
             begins = [s for s in range(t + 1) if steps.is_first[s, lane]][-1]
