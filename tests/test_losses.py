@@ -30,8 +30,8 @@ def test_lambda_returns_known_values() -> None:
     assert returns.squeeze(1).tolist() == [4.25, 9.0, 8.0]
 
 
-@pytest.mark.parametrize("trace_lambda", [0.0, 0.3, 0.95, 1.0])
-@pytest.mark.parametrize("length", [1, 2, 7])
+@pytest.mark.parametrize("trace_lambda", [0.0, 0.95, 1.0])
+@pytest.mark.parametrize("length", [1, 7])
 def test_lambda_returns_match_the_oracle(length: int, trace_lambda: float) -> None:
     _, v_t, r_t, discount_t = random_transitions(length, lanes=3)
     returns = losses.lambda_returns(r_t, discount_t, v_t, torch.full_like(r_t, trace_lambda))

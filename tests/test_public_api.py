@@ -23,9 +23,8 @@ def test_the_import_loads_nothing_and_names_no_more_than_they_need() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-@pytest.mark.parametrize("name", rmc_agents.__all__)
-def test_every_name_is_there_and_documented(name: str) -> None:
-    assert inspect.getdoc(getattr(rmc_agents, name))
+def test_every_name_is_there_and_documented() -> None:
+    assert [name for name in rmc_agents.__all__ if not inspect.getdoc(getattr(rmc_agents, name))] == []
 
 
 @pytest.mark.parametrize(("name", "argument"), [("train", "callback"), ("evaluate", "episodes")])

@@ -53,6 +53,11 @@ def arrays(core):
     return {name: value.astype(np.float64) for name, value in weights.items()}
 
 
+ATTENTIONS = ["plain", "slot-embedding", "two-blocks", "three-blocks", "wide-keys", "narrow-keys"]
+ATTENTIONS += ["one-slot", "one-head", "cut-identity"]
+"""Gates, biases and the depth of the MLP come after the attention of a block."""
+
+
 class TestRMC:
     @pytest.fixture(params=RMC_OPTIONS)
     def options(self, request):
@@ -89,6 +94,7 @@ class TestRMC:
         difference = (oracle_loss(1e-6) - oracle_loss(-1e-6)) / 2e-6
         assert slope == pytest.approx(difference, rel=1e-5, abs=1e-6)
 
+    @pytest.mark.parametrize("options", ATTENTIONS, indirect=True)
     def test_attention(self, rmc, options):
         inputs, should_reset, state = random_inputs()[0], flags((0, 1))[0], random_state(rmc)
         weights = rmc.attention_weights(inputs, should_reset, state)
@@ -100,10 +106,7 @@ class TestRMC:
             _, expected = oracle.rmc_step(arrays(rmc), options, inputs[lane].numpy(), memory.numpy())
             np.testing.assert_allclose(weights[lane].detach().numpy(), expected, rtol=0, atol=1e-13)
 
-    def test_attention_refuses_what_step_refuses(self, rmc):
-        with pytest.raises(ValueError, match=r"should_reset: expected a tensor of torch\.bool"):
-            rmc.attention_weights(random_inputs()[0], flags()[0].int(), rmc.initial_state(LANES))
-
+    @pytest.mark.parametrize("options", ["plain", "cut-identity"], indirect=True)
     def test_initial_memory_is_the_identity(self, rmc, options):
         width = options["num_heads"] * options["head_size"]
         expected = oracle.rmc_initial_memory(options["mem_slots"], width)
@@ -179,6 +182,13 @@ class TestMinGRU:
         nothing, never = torch.zeros(1, INPUT), torch.zeros(1, dtype=torch.bool)
         _, after = core.step(nothing, never, type(core.initial_leaves())(torch.ones(1, 12)))
         torch.testing.assert_close(after.hidden[:, :6], torch.sigmoid(torch.tensor(2.0)).expand(1, 6))
+
+
+@pytest.mark.parametrize("name", ["rmc-plain", "transformer"])
+def test_attention_refuses_what_step_refuses(name):
+    core = build(name)
+    with pytest.raises(ValueError, match=r"should_reset: expected a tensor of torch\.bool"):
+        core.attention_weights(random_inputs()[0], flags()[0].int(), core.initial_state(LANES))
 
 
 class TestTransformer:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from helpers.cores import CORES, INPUT, LANES, STEPS, build, flags, random_inputs, random_state, same
+from helpers.cores import CORES, INPUT, LANES, STEPS, flags, random_inputs, random_state, same
 from rmc_agents.cores import RMC
 from rmc_agents.types import map_leaves
 
@@ -76,14 +76,13 @@ class TestContract:
         assert torch.equal(first[0], second[0])
         assert same(first[1], second[1])
 
-    @pytest.mark.parametrize("name", CORES)
-    def test_state_dict_gives_the_same_core_back(self, name):
-        original, (kind, options) = build(name), CORES[name]
+    def test_state_dict_gives_the_same_core_back(self, core, request):
+        kind, options = CORES[request.node.callspec.params["core"]]
         copy = kind(INPUT, **options).double()
-        copy.load_state_dict(original.state_dict())
-        inputs, state = random_inputs(), random_state(original)
-        assert torch.equal(original.unroll(inputs, flags(), state)[0], copy.unroll(inputs, flags(), state)[0])
-        assert same(original.initial_state(2), copy.initial_state(2))
+        copy.load_state_dict(core.state_dict())
+        inputs, state = random_inputs(), random_state(core)
+        assert torch.equal(core.unroll(inputs, flags(), state)[0], copy.unroll(inputs, flags(), state)[0])
+        assert same(core.initial_state(2), copy.initial_state(2))
 
     def test_initial_state_is_the_same_for_all_lanes_and_of_the_parameters_dtype(self, core):
         state, single = core.initial_state(4), core.float().initial_state(1)

@@ -11,7 +11,7 @@ from rmc_agents.cores import GRU, LSTM, RMC, Core
 from rmc_agents.types import State, map_leaves
 
 LENGTHS = [4, 7, 1]
-NAMES = ["rmc-plain", "rmc-two-blocks", "lstm", "gru", "mingru", "rnn", "relational-rnn", "transformer", "none"]
+NAMES = ["rmc-plain", "lstm", "transformer", "none"]  # one leaf, two, a scan of its own, no state
 
 
 @pytest.fixture(params=NAMES)

@@ -15,6 +15,10 @@ from helpers.vector_env_checker import check_vector_env
 
 every_kind = pytest.mark.parametrize("kind", ALL.values(), ids=ALL)
 every_pair = pytest.mark.parametrize("kind", PAIRS.values(), ids=PAIRS)
+TASKS = ("nth-farthest", "program", "text", "minipacman", "boxworld", "memory")
+every_task = pytest.mark.parametrize("kind", [ALL[name] for name in TASKS], ids=TASKS)
+every_single_task = pytest.mark.parametrize("kind", [ALL[name] for name in TASKS[:-1]], ids=TASKS[:-1])
+"""For what a kind's settings do not change."""
 ONE = PAIRS["minipacman"]
 """For what no kind has code of its own for; 5 actions."""
 
@@ -34,7 +38,7 @@ def test_vector_env_is_a_sync_vector_env(kind: Kind) -> None:
 
 
 @pytest.mark.parametrize("vectorization_mode", [None, "vector_entry_point", "sync"])
-@every_pair
+@every_single_task
 def test_make_vec_by_id(kind: Kind, vectorization_mode: str | None) -> None:
     env = gym.make_vec(kind.env_id, 3, vectorization_mode, **kind.settings)
     assert (type(env.unwrapped) is kind.vector) == (vectorization_mode != "sync")
@@ -44,7 +48,7 @@ def test_make_vec_by_id(kind: Kind, vectorization_mode: str | None) -> None:
     env.close()
 
 
-@every_pair
+@every_single_task
 def test_make_by_id_adds_no_time_limit(kind: Kind) -> None:
     env = gym.make(kind.env_id, **kind.settings)
     assert type(env.unwrapped) is kind.single
@@ -93,7 +97,7 @@ def test_a_state_before_the_first_reset_is_taken(kind: Kind) -> None:
         env.step([0, 0])
 
 
-@every_kind
+@every_task
 def test_state_fields_of_another_shape_or_type_are_refused(kind: Kind) -> None:
     env = kind.lanes(2)
     env.reset(seed=1)
@@ -104,7 +108,7 @@ def test_state_fields_of_another_shape_or_type_are_refused(kind: Kind) -> None:
                 env.set_state({**state, name: wrong})
 
 
-@every_kind
+@every_task
 def test_missing_and_unknown_state_fields_are_refused(kind: Kind) -> None:
     env = kind.lanes(2)
     state = env.get_state()
@@ -114,7 +118,7 @@ def test_missing_and_unknown_state_fields_are_refused(kind: Kind) -> None:
             env.set_state(fields)
 
 
-@every_kind
+@every_task
 def test_wrong_arguments_are_refused(kind: Kind) -> None:
     modes = ", ".join(kind.lanes(1).metadata["render_modes"])
     for arguments, message in (
@@ -159,7 +163,7 @@ def test_wrong_seeds_and_masks_are_refused() -> None:
             env.reset(options={"reset_mask": mask})
 
 
-@every_kind
+@every_task
 def test_lanes_without_an_episode_are_refused(kind: Kind) -> None:
     env = kind.lanes(2, autoreset_mode="disabled", render_mode="rgb_array")
     for call in (lambda: env.step([0, 0]), env.render):
@@ -175,7 +179,7 @@ def test_lanes_without_an_episode_are_refused(kind: Kind) -> None:
         env.step([0, 0])
 
 
-@every_pair
+@every_single_task
 def test_a_single_env_without_an_episode_is_refused(kind: Kind) -> None:
     env = kind.one(render_mode="rgb_array")
     for call in (lambda: env.step(0), env.render):
@@ -209,7 +213,7 @@ def test_pictures_of_lanes_are_those_of_single_envs(kind: Kind, render_mode: str
         np.testing.assert_array_equal(frame, single.render(), strict=True)
 
 
-@every_pair
+@every_single_task
 def test_gymnasium_shows_a_window(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     with pytest.warns(UserWarning, match="HumanRendering wrapper is being applied"):

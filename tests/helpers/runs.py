@@ -90,7 +90,7 @@ def save_agent(run_dir: Path, env: str = "recall", core: str = "lstm", **setting
 
 
 def refused(capsys: pytest.CaptureFixture[str], program: Any, *argv: object) -> str:
-    """The error line of a command that ends with exit status 2, whether returned or raised."""
+    """The error of a command, one line, that ends with exit status 2, whether returned or raised."""
     try:
         status = program.main([str(argument) for argument in argv])
     except SystemExit as error:
@@ -98,6 +98,7 @@ def refused(capsys: pytest.CaptureFixture[str], program: Any, *argv: object) -> 
     output = capsys.readouterr()
     assert status == 2
     assert output.out == ""
+    assert output.err.count("\n") == 1
     return output.err
 
 

@@ -116,9 +116,7 @@ def test_what_has_nothing_to_learn_from_is_refused(tmp_path: Path, capsys: pytes
         ("ppo", text, needed),
     ):
         flags = ["--algo", algo, "--env", env, "--run-dir", str(tmp_path / "run")]
-        line = refused(capsys, train_cli, *flags)
-        assert message in line
-        assert line.count("\n") == 1
+        assert message in refused(capsys, train_cli, *flags)
         assert not (tmp_path / "run").exists()
 
 

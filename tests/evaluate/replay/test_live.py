@@ -17,7 +17,7 @@ import pytest
 from helpers import forked
 from helpers.agents import CPU, make_agent
 from helpers.browser import browsing
-from helpers.runs import save_agent
+from helpers.runs import refused, save_agent
 from rmc_agents.evaluate import watch
 from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.evaluate.replay import live, page
@@ -87,10 +87,7 @@ def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             ([str(tmp_path), "--port", "0"], f"{tmp_path} holds no checkpoint"),
             ([str(tmp_path / "none"), "--port", "0"], f"there is no checkpoint {tmp_path / 'none'}"),
         ):
-            assert watch.main(flags) == 2
-            error = capsys.readouterr().err
-            assert message in error
-            assert error.count("\n") == 1
+            assert message in refused(capsys, watch, *flags)
 
 
 def test_the_newest_checkpoints_are_shown_and_one_that_has_gone_is_passed_over(

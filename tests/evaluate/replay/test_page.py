@@ -16,6 +16,7 @@ from PIL import Image
 
 from helpers.agents import CPU, make_agent
 from helpers.browser import browsing
+from helpers.runs import refused
 from rmc_agents.evaluate import watch
 from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.evaluate.replay import page
@@ -265,10 +266,7 @@ def test_a_page_that_is_too_large_is_refused(runs: list[dict[str, Any]], tmp_pat
     ],
 )
 def test_the_command_refuses_in_one_line(flags: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert watch.main(["minipacman-rmc", *flags]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert error.count("\n") == 1
+    assert message in refused(capsys, watch, "minipacman-rmc", *flags)
 
 
 def test_the_command_writes_a_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

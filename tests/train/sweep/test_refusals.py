@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from helpers.studies import SEARCH, read_plan, run, write_study
+from helpers.runs import refused
+from helpers.studies import SEARCH, read_plan, write_study
 from rmc_agents.train.sweep import cli as sweep
 from rmc_agents.train.sweep import trials
 
@@ -45,10 +46,7 @@ BAD_STUDIES = {
 @pytest.mark.parametrize("text", BAD_STUDIES)
 def test_a_bad_study_is_one_line(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "study.yaml").write_text(text)
-    assert run(tmp_path / "study.yaml", tmp_path / "out") == 2
-    error = capsys.readouterr().err
-    assert BAD_STUDIES[text] in error
-    assert error.count("\n") == 1
+    assert BAD_STUDIES[text] in refused(capsys, sweep, tmp_path / "study.yaml", "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -82,24 +80,20 @@ BAD_FLAGS = {
 
 
 def test_a_study_beside_a_sweep_to_show_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sweep.main(["minipacman", "--show", str(tmp_path)]) == 2
-    assert capsys.readouterr().err == "rmc-sweep: minipacman: a study has no effect with --show; leave it out\n"
+    line = refused(capsys, sweep, "minipacman", "--show", tmp_path)
+    assert line == "rmc-sweep: minipacman: a study has no effect with --show; leave it out\n"
 
 
 @pytest.mark.parametrize("case", BAD_FLAGS)
 def test_bad_flags_are_one_line(case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags, expected = BAD_FLAGS[case]
-    assert sweep.main([str(write_study(tmp_path, SEARCH)), "--out", str(tmp_path / "out"), *flags]) == 2
-    error = capsys.readouterr().err
-    assert expected in error
-    assert error.count("\n") == 1
+    assert expected in refused(capsys, sweep, write_study(tmp_path, SEARCH), "--out", tmp_path / "out", *flags)
     assert not (tmp_path / "out").exists()
 
 
 def test_each_setting_needs_its_own_flag(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        sweep.main(["minipacman", "--set", "core=lstm", "seed=1"])
-    assert "seed=1; a setting of the trials is fixed with --set NAME=VALUE" in capsys.readouterr().err
+    line = refused(capsys, sweep, "minipacman", "--set", "core=lstm", "seed=1")
+    assert "seed=1; a setting of the trials is fixed with --set NAME=VALUE" in line
 
 
 def test_a_bad_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,19 +112,15 @@ def test_a_bad_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("trials", "holds trials but no study.journal"),
         ("damaged", "study.journal is damaged"),
     ):
-        assert run(study, tmp_path / name) == 2
-        error = capsys.readouterr().err
-        assert expected in error
-        assert error.count("\n") == 1
+        assert expected in refused(capsys, sweep, study, "--out", tmp_path / name, "--eval-episodes", "5")
     for name, expected in (("nowhere", "cannot read"), ("other", "does not describe a sweep of this version")):
-        assert sweep.main(["--show", str(tmp_path / name)]) == 2
-        assert expected in capsys.readouterr().err
+        assert expected in refused(capsys, sweep, "--show", tmp_path / name)
 
 
 def test_without_optuna_the_extra_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    assert run(write_study(tmp_path, SEARCH), tmp_path / "out") == 2
-    assert "pip install 'rmc-agents[sweep]'" in capsys.readouterr().err
+    line = refused(capsys, sweep, write_study(tmp_path, SEARCH), "--out", tmp_path / "out")
+    assert "pip install 'rmc-agents[sweep]'" in line
     assert not (tmp_path / "out").exists()
