@@ -50,8 +50,7 @@ def register_own(env_id: str, make: Callable[..., Any]) -> None:
     known = gym.registry.get(env_id)
     if known is not None and any(entry in same for entry in (known.entry_point, known.vector_entry_point)):
         return
-    all_lanes = makes_all_lanes(make)
-    one, many = (None, make) if all_lanes else (make, None)
+    one, many = (None, make) if makes_all_lanes(make) else (make, None)
     gym.registry[env_id] = EnvSpec(env_id, entry_point=one, vector_entry_point=many)
 
 

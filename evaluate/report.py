@@ -228,14 +228,11 @@ def random_play(groups: Mapping[str, Sequence[ComparedRun]], metric: str) -> dic
     return {f"{name}, {env}{at_most.format(limit)}": score for (env, limit), score in scores.items()}
 
 
-def _env_of(run: ComparedRun) -> str:
-    env = run.config.env
-    return " ".join([env.env, *(f"{name}={value}" for name, value in sorted(env.env_kwargs.items()))])
-
-
 def evaluated_in(run: ComparedRun) -> tuple[str, int]:
     """What scores must share to be subtracted: the environment, and the step limit of its episodes."""
-    return _env_of(run), run.config.run.eval_max_steps
+    config = run.config
+    arguments = (f"{name}={value}" for name, value in sorted(config.env.env_kwargs.items()))
+    return " ".join([config.env.env, *arguments]), config.run.eval_max_steps
 
 
 def figure(groups: Mapping[str, Sequence[ComparedRun]], marks: Mapping[str, float], path: str | PathLike[str]) -> None:

@@ -55,14 +55,13 @@ def sample_text(
         text = getattr(lanes, "lanes", None)  # of a native environment
         if not isinstance(text, Text):
             raise ValueError(f"sample: expected an agent of a text, such as text:book.txt, got one of {name_of(env)!r}")
-        read = text.vocabulary.encode(os.fsencode(prompt)).tolist() or [int(text.tokens[0])]
         vocabulary = text.vocabulary
+        written = vocabulary.encode(os.fsencode(prompt)).tolist() or [int(text.tokens[0])]
     device = device_of(policy)
     generator = torch.Generator(device).manual_seed(seed)
     state = policy.initial_state(1)
-    written = list(read)
     with evaluating(policy):
-        for place in range(len(read) + tokens - 1):
+        for place in range(len(written) + tokens - 1):
             output, state = policy.step(_step(written[place], place == 0, device), state)
             if place + 1 == len(written):
                 logits = output.policy_logits - output.policy_logits.amax(-1, keepdim=True)  # none overflows below

@@ -213,7 +213,7 @@ def record_attention(
         raise ValueError(f"{path}: expected an agent of this project's own algorithms, got {what}")
     settings = PlaySettings.of(agent, seed, deterministic, max_steps)
     with evaluating(policy):
-        mean = attention.mean_attention(policy, env, checked_int("episodes", episodes, 1), settings)
+        mean = attention.mean_attention(policy, env, episodes, settings)
     write_png(attention.draw(mean, title or name_of(env)), Path(path))
     return mean
 

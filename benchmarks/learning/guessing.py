@@ -8,7 +8,6 @@ its key opens; a wrong choice ends the episode. Each distractor has the lock of 
 """
 
 import argparse
-from collections.abc import Sequence
 from itertools import product
 from math import prod
 
@@ -24,11 +23,6 @@ def solved(length: int, distractors: int, gem_distractors: bool = True) -> float
     return sum(prod(1 / (1 + keys.count(key)) for key in range(length - 1)) for keys in placements) / len(placements)
 
 
-def shares(lengths: Sequence[int], distractors: Sequence[int], gem_distractors: bool) -> np.ndarray:
-    """`solved` for each length (rows) and number of distractors (columns)."""
-    return np.array([[solved(length, number, gem_distractors) for number in distractors] for length in lengths])
-
-
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -36,12 +30,12 @@ def main() -> None:
     parser.add_argument("--distractors", nargs="+", type=int, default=[0, 1, 2, 3, 4, 5])
     parser.add_argument("--gem-distractors", action=argparse.BooleanOptionalAction, default=True)
     arguments = parser.parse_args()
-    found = shares(arguments.lengths, arguments.distractors, arguments.gem_distractors)
-    rows = [
-        [str(length), *map("{:.3f}".format, [*row, row.mean()])]
-        for length, row in zip(arguments.lengths, found, strict=True)
+    found = [
+        [solved(length, n, arguments.gem_distractors) for n in arguments.distractors] for length in arguments.lengths
     ]
-    rows.append(["all", *map("{:.3f}".format, [*found.mean(0), found.mean()])])
+    found.append(np.mean(found, axis=0).tolist())
+    names = [*map(str, arguments.lengths), "all"]
+    rows = [[name, *map("{:.3f}".format, [*row, np.mean(row)])] for name, row in zip(names, found, strict=True)]
     print(table(["boxes", *(f"{number} distractors" for number in arguments.distractors), "all"], rows))
 
 

@@ -10,7 +10,7 @@ began.
 """
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -81,24 +81,12 @@ def halves(x: NDArray) -> tuple[NDArray, NDArray]:
     return x[:, :first].reshape(-1, x.shape[-1]), x[:, first:].reshape(-1, x.shape[-1])
 
 
-def regression(x: NDArray, y: NDArray) -> "Predict":
-    """A ridge regression of y `[N, cells]` on the standardised x `[N, F]`."""
+def regression(x: NDArray, y: NDArray) -> Callable[[NDArray], NDArray]:
+    """A ridge regression of y `[N, cells]` on the standardised x `[N, F]`: from features to predictions."""
     mean, scale = x.mean(0), x.std(0) + 1e-6
     z = (x - mean) / scale
     weights = np.linalg.solve(z.T @ z + RIDGE * np.eye(z.shape[1], dtype=z.dtype), z.T @ y)
-    return Predict(mean, scale, weights)
-
-
-class Predict(NamedTuple):
-    """A fitted linear map."""
-
-    mean: NDArray
-    scale: NDArray
-    weights: NDArray
-
-    def __call__(self, x: NDArray) -> NDArray:
-        """Predictions `[N, cells]` for features `[N, F]`."""
-        return (x - self.mean) / self.scale @ self.weights
+    return lambda features: (features - mean) / scale @ weights
 
 
 @torch.no_grad()

@@ -132,8 +132,7 @@ def make_view(viewport: int | None) -> View:
     inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
     offset = np.where(inside, (row * width + column) * channels, -1).astype(np.int32)
 
-    background = np.empty((len(top), height * width, channels), np.uint8)
-    background[:] = WALL_COLOUR
+    background = np.full((len(top), height * width, channels), WALL_COLOUR, np.uint8)
     seen_count = inside.sum(axis=1)
     seen_cell = np.zeros((len(top), seen_count.max()), np.uint8)
     seen_offset = np.zeros(seen_cell.shape, np.int32)

@@ -102,13 +102,10 @@ class Programs(Sequences):
         tokens = state.program[lanes, np.clip(state.time, 0, state.written - 1)]
         tokens[answered == 0] = FIRST_ASKED
         later = answered > 0
-        tokens[later] = self._previous_answers(later) if self.teacher_forcing else NEXT_ASKED
+        # The previous step's right answers: the token of a digit is the digit.
+        tokens[later] = state.answer[later, answered[later] - 1] if self.teacher_forcing else NEXT_ASKED
         tokens[state.time == state.length] = FINISHED
         return tokens[:, None]
-
-    def _previous_answers(self, lanes: NDArray[np.bool_]) -> NDArray[np.uint8]:
-        """The right answers of the previous step, in the lanes of the mask [N]; the token of a digit is the digit."""
-        return self.state.answer[lanes, (self.state.time - self.state.written)[lanes] - 1]
 
     def targets(self) -> NDArray[np.int64]:
         state = self.state

@@ -85,8 +85,7 @@ class Text(Sequences):
         self.observation_space = Tokens(np.array([self.vocabulary.size]))
         self.action_space = Discrete(self.vocabulary.size)
         self.chance = 1 / self.vocabulary.size
-        names = ("length", "begin", "next_begin", "next_passage")
-        zeros = {name: np.zeros(lanes, np.int64) for name in names}
+        zeros = {name: np.zeros(lanes, np.int64) for name in ("length", "begin", "next_begin", "next_passage")}
         self.state = State(time=np.full(lanes, -1, np.int64), all_right=np.ones(lanes, np.bool_), **zeros)
 
     def seed(self, lane: int, seed: int) -> None:

@@ -8,8 +8,7 @@ class Episode {
     Object.assign(this, { run, goTo, parts: [] });
     this.returns = [0, ...runningSum(run.rewards)]; // before each step, and at the end
     this.strips = run.strips.map((packed) => new Strip(packed));
-    const now = make("div", { class: "now" }, this.stage(), this.numbers());
-    now.append(this.policy());
+    const now = make("div", { class: "now" }, this.stage(), this.numbers(), this.policy());
     const along = make("div", { class: "along" }, this.influence(), ...this.lines());
     (RUNS.length > 1 ? along : now).append(...this.heads()); // so that the time lines of several episodes align
     along.append(...this.memory());

@@ -23,7 +23,7 @@ const SHAPES = {
   recovering: (c) => (ghostBody(c, "#ecf0ff"), ghostMouth(c, "#e0323c")),
   arrow: (c, colour) => polygon(c, colour, [[0.4, 0], [-0.34, 0.32], [-0.34, -0.32]]),
   ball: (c, colour) => disc(c, 0, 0, 0.32, colour),
-  key: (c, colour) => drawKey(c, colour),
+  key: drawKey,
   box: (c, colour) => (c.strokeStyle = colour, c.lineWidth = 0.1, c.strokeRect(-0.32, -0.32, 0.64, 0.64), block(c, colour, 0.44)),
   goal: (c, colour) => block(c, colour, 0.04),
   lava: (c, colour) => block(c, colour),

@@ -33,14 +33,14 @@ class Plot {
 
 /** Lines over one axis: `lines` are {name, values, style}; the legend shows the values at the current step. */
 class LinePlot extends Plot {
-  constructor(name, lines, goTo, { area = false, steps = false, digits = 2 } = {}) {
-    const read = (step) => [`step ${step}`, ...lines.map((line) => `${line.name}: ${number(line.values[step], digits)}`)].join("\n");
+  constructor(name, lines, goTo, { area = false, steps = false } = {}) {
+    const read = (step) => [`step ${step}`, ...lines.map((line) => `${line.name}: ${number(line.values[step])}`)].join("\n");
     super(lines[0].values.length, read, goTo);
-    Object.assign(this, { lines, digits });
+    this.lines = lines;
     const all = lines.flatMap((line) => line.values);
     const low = Math.min(0, ...all);
     const high = Math.max(1e-6, ...all);
-    const label = `${name}, from ${number(low, digits)} to ${number(high, digits)}`;
+    const label = `${name}, from ${number(low)} to ${number(high)}`;
     const svg = make("svg", { viewBox: `0 0 ${this.columns} 100`, preserveAspectRatio: "none", role: "img", "aria-label": label });
     const y = (value) => (96 - (92 * (value - low)) / (high - low)).toFixed(1);
     svg.append(make("path", { class: "zero", d: `M0 ${y(0)}H${this.columns}` }));
@@ -62,7 +62,7 @@ class LinePlot extends Plot {
   show(step) {
     super.show(step);
     this.lines.forEach((line, i) => {
-      this.readings[i].textContent = step < this.columns ? number(line.values[step], this.digits) : "–";
+      this.readings[i].textContent = step < this.columns ? number(line.values[step]) : "–";
     });
   }
 }
