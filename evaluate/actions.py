@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from rmc_agents.distributions import Gaussian, Joint
 from rmc_agents.envs.nested import path_name
+from rmc_agents.envs.warn_once import warn_once
 from rmc_agents.formatting import plain_number
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import ActionPart
@@ -46,6 +47,8 @@ def action_rows(env: VectorEnv, spec: SpaceSpec) -> list[ActionRow]:
         names = [Actions(action).name for action in range(spec.num_actions)]
     if isinstance(names, list | tuple) and len(names) == len(rows):
         return [row._replace(name=str(name)) for row, name in zip(rows, names, strict=True)]
+    if names is not None:
+        warn_once(f"metadata['action_names'] is ignored: expected a list of {len(rows)} names, got {names!r}")
     return rows
 
 

@@ -44,7 +44,7 @@ DECIDED = {
     "core": "name cores by --cores",
     "seed": "name seeds by --seeds",
     "eval_episodes": "give --episodes before --",
-    "video": "a comparison records none",
+    "video": "a comparison records none",  # --no-video may be given
     "log_every": "a comparison logs every second",
 }
 """Settings that flags after -- cannot change, and what to do instead."""
@@ -201,7 +201,7 @@ def _check_left_to_flags(arguments: Arguments, flags: Sequence[str]) -> None:
     decided = DECIDED | ({} if arguments.total_frames is None else {"total_frames": "it is given before -- already"})
     for flag in flags:
         name = flag.partition("=")[0].lstrip("-").replace("-", "_").removeprefix("no_")
-        if flag.startswith("--") and name in decided:
+        if flag.startswith("--") and name in decided and flag != "--no-video":
             raise ValueError(f"{flag} cannot come after --: {decided[name]}")
 
 

@@ -43,6 +43,8 @@ class Player:
     also the first one, because the caller resets the ended lanes before the agent acts again, with
     `env.reset(options={"reset_mask": terminated | truncated})`.
 
+    torch's number of threads is the caller's: with several, steps are much slower while other programs use the cores.
+
     A single environment works like DISABLED: reset it before the call, as above, or after the call and then call
     `act(obs)` alone. Inside `gymnasium.wrappers.Autoreset` it needs NEXT_STEP.
 
@@ -240,9 +242,11 @@ class Player:
             if not fits or len(forms) > 1 or not np.can_cast(part.dtype, dtype, "same_kind"):
                 plain = f"{list(shape)} or " if self.num_envs == 1 else ""
                 got = f"{list(part.shape)} of {part.dtype}" if part.dtype != object else type(obs).__name__
+                is_number = not name and part.shape == lone and part.dtype.kind in "iu" and dtype == np.uint8
+                one_hot = f"; Discrete ones as np.eye({shape[0]}, dtype=np.uint8)[obs]" if is_number and shape else ""
                 raise ValueError(
                     f"obs{name and ' '}{name}: expected {plain}{[self.num_envs, *shape]} of {dtype}, as rmc.make_env's "
-                    f"environments return them, got {got}"
+                    f"environments return them{one_hot}, got {got}"
                 )
             with np.errstate(over="ignore"):
                 if part.dtype.kind == "f" and not np.isfinite(part.astype(np.float32)).all():

@@ -51,9 +51,10 @@ class Registry:
         if (build := self.registered.get(name) or plugins.find(name)) is not None:
             return build
         if ":" in name:
+            module, _, attribute = name.partition(":")
             raise NotRegistered(
-                f"{self.kind}: {name!r} is not registered: {plugins.remedy(name)}, or in Python call "
-                f"rmc.register_{self.kind}({name!r}, build) first"
+                f"{self.kind}: {name!r} is not registered: {plugins.remedy(name)}; in Python, import {module} and call "
+                f"rmc.register_{self.kind}({name!r}, {module}.{attribute}) first"
             )
         known = [*self.built_in, *self.registered]
         hint = plugins.suggestion(name, known, f"expected one of {', '.join(known)}.")

@@ -211,6 +211,15 @@ def test_the_name_of_an_autoreset_mode_is_refused(agent: ActorCritic) -> None:
         Player(agent, 2, autoreset_mode="NEXT_STEP")  # type: ignore[arg-type]
 
 
+def test_a_number_where_make_env_gives_one_hot_is_explained() -> None:
+    player = Player(ActorCritic(SpaceSpec.of(make_env("FrozenLake-v1", 1)), "none"))
+    with pytest.raises(
+        ValueError, match=r"expected \[16\] or .*; Discrete ones as np.eye\(16, dtype=np.uint8\)\[obs\]"
+    ):
+        player.act(3)
+    player.act(np.eye(16, dtype=np.uint8)[3])
+
+
 def test_a_bit_out_of_range_is_refused() -> None:
     player = Player(ActorCritic(SpaceSpec.from_spaces(MultiBinary(2), Discrete(2)), "none"))
     with pytest.raises(ValueError, match="obs: expected categories from 0 to 1, got 5"):

@@ -2,6 +2,7 @@
 
 import sys
 
+import numpy as np
 import torch
 
 import rmc_agents as rmc
@@ -22,8 +23,11 @@ def main(updates: int = 600) -> None:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(agent.parameters(), 5.0)
         optimizer.step()
+        episodes = collector.lanes.take_episodes()  # those that have ended; not taken, they accumulate
         if update % 100 == 0:
-            print(f"update {update}: " + ", ".join(f"{name} {value:.3f}" for name, value in metrics.items()))
+            mean_return = np.mean([episode.episode_return for episode in episodes])
+            others = ", ".join(f"{name} {value:.3f}" for name, value in metrics.items())
+            print(f"update {update}: return {mean_return:.2f}, {others}")
     print(f"mean return {rmc.evaluate(agent, 'recall', episodes=100).mean_return:.2f}")
 
 

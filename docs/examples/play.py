@@ -3,12 +3,14 @@
 import sys
 
 import gymnasium as gym
+import torch
 
 import rmc_agents as rmc
 
 
 def main(steps: int = 200) -> None:
     """Play MiniPacman, and print the return."""
+    torch.set_num_threads(1)  # as rmc-evaluate does; several are much slower when other programs use the cores
     player = rmc.Player(rmc.load("minipacman-rmc"), seed=0)
     env = gym.make("rmc_agents.envs:MiniPacman-v0")
     obs, _ = env.reset(seed=0)

@@ -51,7 +51,7 @@ def test_it_is_an_agents() -> None:
         ("x", "core: there is no core 'x'; expected one of rmc, lstm, .*, decay. Register your own first"),
         (
             "my_cores:Decay",
-            r"not registered: .* add --import my_cores:Decay, or in Python call rmc.register_core",
+            r"add --import my_cores:Decay; .*import my_cores and call rmc.register_core\(.*, my_cores.Decay\)",
         ),
     ],
 )

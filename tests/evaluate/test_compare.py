@@ -436,7 +436,7 @@ DECIDED = {
     "core": (["--core", "lstm"], "--core cannot come after --: name cores by --cores"),
     "seed": (["--num-envs", "8", "--seed=3"], "--seed=3 cannot come after --: name seeds by --seeds"),
     "episodes": (["--eval_episodes", "9"], "--eval_episodes cannot come after --: give --episodes before --"),
-    "video": (["--no-video"], "--no-video cannot come after --: a comparison records none"),
+    "video": (["--video"], "--video cannot come after --: a comparison records none"),
     "frames": (["--total-frames", "9"], "--total-frames cannot come after --: it is given before -- already"),
 }
 

@@ -341,12 +341,13 @@ class Named(gym.Env):
         return np.zeros((0, 0, 3), np.uint8)
 
 
-def test_names_of_actions_are_texts_and_pictures_not_empty() -> None:
+def test_names_of_actions_are_texts_and_pictures_not_empty(caplog: pytest.LogCaptureFixture) -> None:
     env = make_env(Named, 1)
     spec = SpaceSpec.of(env)
     assert [row.name for row in action_rows(env, spec)] == ["10", "20"]
     env.metadata = env.metadata | {"action_names": "ab"}
     assert [row.name for row in action_rows(env, spec)] == ["0", "1"]
+    assert "metadata['action_names'] is ignored: expected a list of 2 names, got 'ab'" in caplog.text
     env.reset(seed=0)
     with pytest.raises(EnvError, match=r"expected an image \[height, width, 3\], got an array \[0, 0, 3\]"):
         recording.render(env)

@@ -34,6 +34,7 @@ SHOWN = {
     "curriculum/stage": "stage {:.0f}",
     "charts/accuracy": "accuracy {:.1%}",
     "losses/cross_entropy": "loss {:.3f}",
+    "losses/loss": "loss {:.3f}",  # a custom one
     "losses/entropy": "entropy {:.2f}",
 }
 """Metrics in a progress line, and their format."""
@@ -191,7 +192,7 @@ class Reporter:
             left = (self.total_frames - frames) / speed
             eta = timedelta(seconds=round(left)) if 0 < left < CENTURY else "-"
             done = f"frames {frames:,} of {self.total_frames:,}  {speed:,.0f} frames/s"
-            say(self.console, f"{done}  return {shown}  {extra}  ETA {eta}")
+            say(self.console, "  ".join(filter(None, [done, f"return {shown}", extra, f"ETA {eta}"])))
 
     def _add(self, scalars: dict[str, float], frames: int) -> None:
         with _writing(self._writer.log_dir):

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from filelock import FileLock, Timeout
@@ -40,13 +40,10 @@ def owned(out: Path, plan: Plan) -> Iterator[None]:
         with FileLock(out / ".lock", timeout=0):
             if path.exists():
                 before = Plan.from_description(path).description()
-                different = [key for key in description if description[key] != before[key] and key != "settings"]
-                settings, settings_before = description["settings"], before["settings"]
-                different += [name for name in settings if settings[name] != settings_before[name]]
-                if different:
-                    raise ValueError(
-                        f"{out} holds another sweep, with another {', '.join(different)}; choose another --out"
-                    )
+                both = [(before, description), (before["settings"], description["settings"])]
+                differences = (_difference(key, then[key], now[key]) for then, now in both for key in now)
+                if different := list(filter(None, differences)):
+                    raise ValueError(f"{out} holds another sweep, with {', '.join(different)}; choose another folder")
             if not (out / JOURNAL).exists() and any(out.glob("trial-*")):
                 raise ValueError(f"{out} holds trials but no {JOURNAL}; choose another --out")
             write_atomically(path, dump_yaml(description, sort_keys=False).encode())
@@ -56,6 +53,14 @@ def owned(out: Path, plan: Plan) -> Iterator[None]:
             yield
     except Timeout:
         raise ValueError(f"{out} is in use by another rmc-sweep; wait for it, or choose another --out") from None
+
+
+def _difference(key: str, then: Any, now: Any) -> str:
+    """'another search', or 'core lstm instead of gru'; '' if they are equal, and for all settings together."""
+    if now == then or key == "settings":
+        return ""
+    are_short = not any(isinstance(value, dict | list) for value in (then, now))
+    return f"{key} {then} instead of {now}" if are_short else f"another {key}"
 
 
 def _drop_cut_record(journal: Path) -> None:

@@ -141,7 +141,7 @@ def test_a_search_makes_ordinary_runs_and_continues_with_more(
     assert "[16, 8]" in shown or "[8]" in shown, "brackets are not taken for markup"
 
     assert run(study, out, "--trials", "2", "--set", "core=gru") == 2
-    assert "holds another sweep, with another core;" in capsys.readouterr().err
+    assert "holds another sweep, with core none instead of gru; choose another folder" in capsys.readouterr().err
     assert run(write_study(tmp_path, {"discount": {"choice": [0.9]}}), out) == 2
     assert "holds another sweep, with another search;" in capsys.readouterr().err
 
