@@ -91,6 +91,7 @@ class MiniPacmanEnv(NativeEnv):
     ) -> None:
         """See the class; raises ValueError for a value that is not allowed."""
         super().__init__(Games(1, mode, viewport, frame_cap), render_mode)
+        self.mode, self.viewport, self.frame_cap = mode, viewport, frame_cap
 
 
 class MiniPacmanVectorEnv(NativeVectorEnv):
@@ -101,4 +102,9 @@ class MiniPacmanVectorEnv(NativeVectorEnv):
 
     metadata = METADATA
     task = Games
-    lanes: Games
+
+    def __init__(
+        self, num_envs: int, mode: str = "regular", viewport: int | None = 5, frame_cap: int = 3000, **settings: Any
+    ) -> None:
+        super().__init__(num_envs, mode, viewport, frame_cap, **settings)
+        self.mode, self.viewport, self.frame_cap = mode, viewport, frame_cap

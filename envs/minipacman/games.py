@@ -25,7 +25,7 @@ class Games(Task):
         ValueError: for a mode, viewport or frame_cap that is not allowed.
     """
 
-    def __init__(self, lanes: int, mode: str = "regular", viewport: int | None = 5, frame_cap: int = 3000) -> None:
+    def __init__(self, lanes: int, mode: str, viewport: int | None, frame_cap: int) -> None:
         cap = checked_int("frame_cap", frame_cap, 1, 2**31 - 1)
         self.observation_space, self.action_space = Box(0, 255, view_shape(viewport), np.uint8), Discrete(ACTIONS)
         self.viewport = viewport

@@ -62,8 +62,8 @@ def _maze(env: MiniPacmanVectorEnv) -> CellGrid:
             cells[places[cell]] = Glyph(look or "ghost", "" if look else css(GHOSTS[ghost % len(GHOSTS)]), turn)
     pacman, facing = int(state["pacman_cell"]), {0: 0, 1: 0, 2: 3, 3: 2, 4: 1}[int(state["pacman_facing"])]
     cells[places[pacman]] = Glyph("pacman", turn=facing)
-    side, place = env.lanes.viewport, (int(CELL_ROW[pacman]), int(CELL_COLUMN[pacman]))
-    return CellGrid(ROWS, COLUMNS, cells, _around(*place, side) if side else None)
+    window = _around(int(CELL_ROW[pacman]), int(CELL_COLUMN[pacman]), env.viewport) if env.viewport else None
+    return CellGrid(ROWS, COLUMNS, cells, window)
 
 
 def _around(row: int, column: int, side: int) -> Window:
