@@ -108,7 +108,7 @@ class RunFolder:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, error: object, *_: object) -> None:
+    def __exit__(self, error: object = None, *_: object) -> None:
         if error is not None and [path.name for path in self.path.iterdir()] == [LOCK]:  # nothing has been written
             with suppress(OSError):  # another process's folder by now
                 (self.path / LOCK).unlink()
