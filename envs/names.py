@@ -10,7 +10,7 @@ from .sequences import names as sequences
 
 MINIPACMAN = "rmc_agents.envs:MiniPacman-v0"
 MINIPACMAN_MODES = ("avoid", "hunt", "ambush", "rush")
-WINDOWS = (3, 7, 9, 11, 15)  # sides other than 5, to measure the cost of the window
+WINDOWS = (3, 5, 7, 9, 11, 15)  # sides, to measure the cost of the window; minipacman itself has 5
 BOXWORLD = "rmc_agents.envs:BoxWorld-v0"
 BOXWORLD_SIZES: dict[str, dict[str, Any]] = {  # a curriculum
     "boxworld": {},

@@ -171,11 +171,17 @@ class ChildContext(Context):
 
         Only the process keeps the other end, so reading fails with EOFError when it has ended. A process that is not a
         `daemon` can have processes of its own.
+
+        Raises:
+          WorkerError: if the server that forks processes has been killed.
         """
         ours, theirs = self.Pipe()
         with theirs:
             process = Child(target=target, args=(*arguments, theirs), daemon=daemon)
-            process.start()
+            try:
+                process.start()
+            except EOFError as error:
+                raise WorkerError("the process that starts others was killed (is there enough memory?)") from error
         return ours, process
 
 

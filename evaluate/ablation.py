@@ -130,8 +130,8 @@ def ablate(
         asked, episodes, lanes = episodes, episodes_to_play(one, episodes), episodes_to_play(one, LEAST_LANES)
     if lanes < 2:
         raise ValueError(
-            f"environment {name_of(env)!r}: expected at least 2 different episodes, which swap memories, got one (a "
-            "text has more with a smaller steps=N)"
+            f"environment {name_of(env)!r}: expected at least 2 different episodes, which swap memories, got one; a "
+            "text has more with --env-kwargs steps=N (and, if of words, vocabulary=RUN/vocabulary.json)"
         )
     policies = variants(agent, windows, settings.seed, lanes)
     if episodes < asked:

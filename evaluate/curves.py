@@ -94,7 +94,7 @@ def read_curve(run: str | PathLike[str], metric: str = "return", is_optional: bo
         has = ", ".join(name for name, each in METRICS.items() if each.tag in known) or "none"
         absent = " and no ".join(sorted(missing))
         how = "; rmc-train --eval-every N makes evaluations" if metric == "evaluation" else ""
-        raise ValueError(f"{run}: its TensorBoard events have no {absent} yet; metrics that it has: {has}{how}")
+        raise ValueError(f"{run}: its TensorBoard events have no {absent}; metrics that it has: {has}{how}")
     points, times = (_by_frames(events.Scalars(tag)) for tag in tags)
     points = {step: value for step, value in points.items() if np.isfinite(value) and step in times}  # NaN: not asked
     if not points:

@@ -158,7 +158,7 @@ def check_spec_fits(trained_on: SpaceSpec, found: SpaceSpec, env: str) -> None:
     """Check that an agent fits the spaces of an environment with this name. Raises ValueError as `check_fits`."""
     if not trained_on.fits(found):
         hint = ""
-        if trained_on.fits(found._replace(vocabulary=trained_on.vocabulary)):
+        if trained_on.vocabulary and found.vocabulary and trained_on.vocabulary != found.vocabulary:
             hint = "; give --env-kwargs vocabulary=RUN/vocabulary.json, of the agent's run"
         elif (
             _has_categories(trained_on)

@@ -3,6 +3,7 @@
 import io
 import logging
 import math
+import textwrap
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,9 @@ import tyro
 from rmc_agents import command_line, plugins
 from rmc_agents.command_line import parsing
 from rmc_agents.config import Config
+from rmc_agents.config.stages import stages_of
 from rmc_agents.envs.checks import checked_choice, checked_int
-from rmc_agents.files import write_atomically
+from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.runs.folder import read_config
 
 from .curves import (
@@ -118,11 +120,11 @@ def plot(
       marks: reference values by name, as dashed lines.
 
     Raises:
-      ValueError: for another suffix, a number below 1, or a run without such a curve.
-      OSError: if the file cannot be written.
+      ValueError: for another suffix, a file that cannot be written, a number below 1, or a run without such a curve.
     """
     if Path(path).suffix.lower() != ".png":
         raise ValueError(f"{path}: expected a file name that ends in .png")
+    check_writable(Path(path))
     if metric is not None:
         checked_choice("metric", metric, METRICS)
     checked_choice("against", against, (*QUANTITIES, "both"))
@@ -198,8 +200,17 @@ def labels(names: Sequence[str], configs: Sequence[Config], *of_run: str) -> lis
         rivals = [i for i, other_name in enumerate(names) if other_name == name]
         differing = [key for key in own if any(is_other(key, settings[i][key], own[key]) for i in rivals)]
         differing = with_effect(differing, [configs[i] for i in rivals])
-        labelled.append(", ".join([name, *(f"{key}={own[key]}" for key in differing)]))
+        labelled.append(", ".join([name, *(_shown(key, own[key]) for key in differing)]))
     return labelled
+
+
+def _shown(name: str, value: Any) -> str:
+    """A setting in a label: 'num_envs=8', 'env_kwargs (length=4)'."""
+    if name == "curriculum":
+        return f"{name} ({', then '.join(map(str, stages_of(value))) or 'none'})"
+    if isinstance(value, Mapping):
+        return f"{name} ({' '.join(f'{key}={each}' for key, each in value.items()) or 'none'})"
+    return f"{name}={value}"
 
 
 def with_effect(names: Sequence[str], configs: Sequence[Config]) -> list[str]:
@@ -248,10 +259,15 @@ def draw(
         explained += "; interquartile mean over seeds"
     if any(len(curves) >= SEEDS_FOR_BAND for curves in groups.values()):
         explained += f", 95 % bootstrap interval with {SEEDS_FOR_BAND} seeds or more"
+    handles, labels = panels[0].get_legend_handles_labels()
+    letters = int(13 * figure.get_figwidth())  # of this font, side by side
+    labels = [textwrap.fill(label, letters - 8, break_on_hyphens=False) for label in labels]
+    longest = max(len(line) for label in labels for line in label.splitlines())
     figure.legend(
-        *panels[0].get_legend_handles_labels(),
+        handles,
+        labels,
         loc="outside lower center",
-        ncols=3,
+        ncols=min(3, letters // (longest + 8)),  # a line before each label
         frameon=False,
         fontsize="small",
         title=explained,

@@ -235,5 +235,8 @@ def test_arguments_are_read_as_yaml() -> None:
     assert read == {"size": 7, "decay": 0.5, "mode": "hard", "deep": [1, 2], "on": True, "none": None}
     with pytest.raises(ValueError, match="expected NAME=VALUE"):
         assignments(["size"])
+    with pytest.raises(ValueError, match="expected spaces between one NAME=VALUE and the next, got 'a=3,b=true'"):
+        assignments(["a=3,b=true"])
+    assert assignments(["a={b: 1,c: d=2}", "e='x,y=1'"]) == {"a": {"b": 1, "c": "d=2"}, "e": "x,y=1"}
     with pytest.raises(ValueError, match="expected each name once, got size again"):
         assignments(["size=7", "size=8"])

@@ -43,6 +43,9 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
                 eval_jobs(config),
             )
         summary["evaluation"] = result
+        if trainer.stage < (stages := len(config.env.curriculum) + 1):
+            stage = f"stage {trainer.stage} of {stages}"
+            say(console, f"the training ended in {stage}; the evaluation is of stage {stages}, the environment itself")
         interval = " (95 % interval)" if result["ci95"] else ""
         say(
             console,

@@ -227,7 +227,12 @@ class OnPolicy(Learner):
         if state["collector"]["device"] != self.lanes.device.type:
             notes.append("the device has changed: action sampling restarts from the seed, so the resume is not exact")
         if not self.lanes.is_savable:
-            notes.append("this environment's state cannot be saved: its episodes restart, so the resume is not exact")
+            what = (
+                "with env_workers, states of environments"
+                if self.config.env.env_workers
+                else "this environment's state"
+            )
+            notes.append(f"{what} cannot be saved: episodes restart, so the resume is not exact")
         elif state["collector"]["lanes"] is None:
             notes.append(
                 "the checkpoint has no state of the environment: its episodes restart, so the resume is not exact"

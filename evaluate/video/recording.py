@@ -1,6 +1,7 @@
 """Plays episodes in one lane and draws their frames, for a video."""
 
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -21,7 +22,7 @@ from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.stacking import StackedViews
 from rmc_agents.evaluate.actions import action_rows, shares, taken
-from rmc_agents.evaluate.episodes import PlaySettings, lanes_for, numbers_of
+from rmc_agents.evaluate.episodes import PlaySettings, episodes_to_play, lanes_for, numbers_of
 from rmc_agents.evaluate.progress import OnProgress, ignore_progress
 from rmc_agents.files import replacing
 from rmc_agents.spaces.parts import ArraySpec
@@ -125,7 +126,8 @@ class _Show:
     def play(self, episodes: int | None, fps: int, on_frame: OnProgress) -> Iterator[HeldFrame]:
         """The images of all episodes (see `record`); the last one of each is repeated for `HOLD_SECONDS`."""
         played = frames = 0
-        while played != episodes and (episodes is not None or frames < LEAST_SECONDS * fps):
+        most = episodes_to_play(self.lanes.env, sys.maxsize if episodes is None else episodes)
+        while played != most and (episodes is not None or frames < LEAST_SECONDS * fps):
             name = f"episode {played + 1}" + (f" of {episodes}" if episodes else "")
             for frame in self._play_one(name, self.settings.seed + played, fps):
                 frames += frame.repeats

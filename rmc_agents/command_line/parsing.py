@@ -15,6 +15,7 @@ import tyro
 
 from rmc_agents import __version__, configs, plugins
 from rmc_agents.config import NAMES_ELSEWHERE, Config
+from rmc_agents.envs.names import SHORT_NAMES
 
 from .help_text import help_text
 from .messages import plain_message
@@ -88,6 +89,8 @@ def parse(
                     problem += SWITCHES
                 elif hasattr(kind, "config") and unknown & {*configs.names()}:
                     problem += "; presets go after --config"
+                elif hasattr(kind, "env") and unknown & {*SHORT_NAMES}:
+                    problem += "; environments go after --env"
                 elif hasattr(kind, "resume") and any(Path(each).exists() for each in unknown):
                     problem += "; a run goes on with --resume RUN"
                 elif issubclass(kind, Config) and (meant := _named_elsewhere(unknown)):

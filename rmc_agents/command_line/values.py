@@ -81,6 +81,8 @@ def assignments(texts: Sequence[str]) -> dict[str, Any]:
         name, separator, value = text.partition("=")
         if not name or not separator:
             raise ValueError(f"expected NAME=VALUE, got {text!r}")
+        if re.match(r"[^\[{\"']*,\s*\w+=", value):
+            raise ValueError(f"expected spaces between one NAME=VALUE and the next, got {text!r}")
         if name in values:
             raise ValueError(f"expected each name once, got {name} again")
         values[name] = parse_yaml(value, name)

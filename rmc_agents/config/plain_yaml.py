@@ -22,10 +22,9 @@ def read_yaml(path: str | PathLike[str]) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not valid YAML: {error}") from error
     settings = parse_yaml(text, str(path))
-    if settings is None:
-        settings = {}
     if not isinstance(settings, dict):
-        raise ValueError(f"{path}: expected lines of 'name: value', got a {type(settings).__name__}")
+        got = "none" if settings is None else f"a {type(settings).__name__}"
+        raise ValueError(f"{path}: expected lines of 'name: value', got {got}")
     return settings
 
 

@@ -200,7 +200,8 @@ def resume_command(run: Path, config: Config, flags: str = "") -> str:
 
 def run_of(source: Path) -> Path | None:
     """The folder of the run that a checkpoint belongs to; None for a file that lies elsewhere."""
-    source = source.absolute()  # inside the run, its path may be just the file's name
+    if source.parent.parent.name in ("", ".."):  # inside the run, its path may be just the file's name
+        source = source.resolve()
     return source.parent.parent if source.parent.name == FOLDER else None
 
 

@@ -47,7 +47,7 @@ def test_damaged_events_are_one_line(tmp_path: Path) -> None:
 def test_a_metric_that_is_optional_may_be_missing(tmp_path: Path) -> None:
     write_events(tmp_path, {10: 1.0})
     assert len(curves.read_curve(tmp_path, "success", is_optional=True).frames) == 0
-    with pytest.raises(ValueError, match="have no charts/success_rate yet; metrics that it has: return"):
+    with pytest.raises(ValueError, match="have no charts/success_rate; metrics that it has: return"):
         curves.read_curve(tmp_path, "success")
     with pytest.raises(ValueError, match="--eval-every N makes evaluations"):
         curves.read_curve(tmp_path, "evaluation")
@@ -155,6 +155,12 @@ def test_runs_that_differ_in_more_than_the_seed_are_not_seeds_of_one_agent() -> 
     configs = [Config().updated(change, "test") for change in changes]
     labels = plot.labels([config.core.core for config in configs], configs)
     assert labels == ["rmc, mem_slots=4", "rmc, mem_slots=4", "rmc, mem_slots=8", "lstm"]
+    stages = [{"env_kwargs": {"length": 1}, "frames": 9}]
+    arguments = [Config().updated({"env_kwargs": {"length": 2}, "curriculum": stages}, "test"), Config()]
+    assert plot.labels(["rmc", "rmc"], arguments) == [
+        "rmc, env_kwargs (length=2), curriculum (length=1 until frames 9)",
+        "rmc, env_kwargs (none), curriculum (none)",
+    ]
     assert plot.labels(["rmc", "rmc"], configs[:2]) == ["rmc", "rmc"]
     on_a_gpu = [Config().updated({"device": device}, "test") for device in ("auto", "cpu")]
     assert plot.labels(["rmc", "rmc"], on_a_gpu) == ["rmc", "rmc"]

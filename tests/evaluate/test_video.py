@@ -84,7 +84,7 @@ class Counter:
 def film(
     path: Path,
     policy: Any = None,
-    env: str = "Painted-v0",
+    env: Any = "Painted-v0",
     seed: int = 0,
     deterministic: bool = False,
     max_steps: int = 1000,
@@ -104,6 +104,14 @@ def test_a_video_has_as_many_episodes_as_take_ten_seconds(tmp_path: Path) -> Non
     assert len(short.returns) == -(-10 // (LENGTH + 2))
     assert shown[:3] == [1, 2, 3]
     assert shown[-1] == short.frames
+
+
+class Twice(PaintedEnv):
+    metadata = PaintedEnv.metadata | {"num_episodes": 2}
+
+
+def test_a_video_has_no_episode_twice(tmp_path: Path) -> None:
+    assert len(film(tmp_path / "a.gif", env=Twice, episodes=None).returns) == 2
 
 
 def test_mp4_plays_in_browsers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

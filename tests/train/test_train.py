@@ -283,7 +283,8 @@ def test_bad_flags_exit_with_2(
 def test_an_unknown_key_in_a_config_names_the_nearest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text, expected in (
         ("learning_rat: 1", "did you mean 'learning_rate'?"),
-        ("- 1", "expected lines of 'name: value'"),
+        ("- 1", "expected lines of 'name: value', got a list"),
+        ("# core: rmc", "expected lines of 'name: value', got none"),
         ("a: [", "is not valid YAML"),
         ("core: lstmm", "did you mean 'lstm'?"),
     ):

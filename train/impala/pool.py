@@ -219,7 +219,7 @@ class ActorPool(EndedEpisodes):
         seat = self._seats[failure.actor]
         seat.failures += 1
         if seat.failures < TRIES:
-            logger.warning("actor %d %s", failure.actor, " ".join(failure.reason.split()))
+            logger.warning("actor %d %s; it is restarted", failure.actor, " ".join(failure.reason.split()))
             return
         fault = Fault(failure.reason, failure.trace)
         raise fault.error(f"actor {failure.actor} ", f"; {TRIES} failures without a rollout in between")

@@ -227,7 +227,10 @@ class Sweep:
             self._say(f"stopped by {received.name}; the same command continues it")
             return 128 + received
         if self._fails_alike():
-            raise ValueError(f"{SAME_FAILURES} trials in a row failed with the same error: {self._failures[-1]}")
+            raise ValueError(
+                f"{SAME_FAILURES} trials in a row failed with the same error, and are not tried again (once its cause "
+                f"is removed, choose another folder): {self._failures[-1]}"
+            )
         if all(row.score is None for row in rows):
             raise ValueError(f"no trial has a result; see their output in {self.out}/trial-*/{LOG}")
         return 0
