@@ -32,6 +32,8 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
     """Evaluation, video and summary of a finished run, and what to type next."""
     config, agent = trainer.config, trainer.agent
     agent.eval()
+    if trainer.stage < (stages := len(config.env.curriculum) + 1):
+        say(console, f"the training ended in stage {trainer.stage} of {stages}, before the environment itself")
     if config.run.eval_episodes:
         with shown(console, "evaluating, and random play", 2 * config.run.eval_episodes) as on_progress:
             result = evaluate_beside_random(
@@ -43,9 +45,6 @@ def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console
                 eval_jobs(config),
             )
         summary["evaluation"] = result
-        if trainer.stage < (stages := len(config.env.curriculum) + 1):
-            stage = f"stage {trainer.stage} of {stages}"
-            say(console, f"the training ended in {stage}; the evaluation is of stage {stages}, the environment itself")
         interval = " (95 % interval)" if result["ci95"] else ""
         say(
             console,

@@ -266,7 +266,7 @@ def test_the_command_reports_the_stages_and_resumes_exactly(tmp_path: Path, caps
     output = capsys.readouterr().out
     assert "curriculum: most=2 until frames 90, then the environment itself" in output
     assert output.count("stage 2 of 2 begins at 120 frames: the environment itself") == 1
-    assert output.count("the training ended in stage 1 of 2; the evaluation is of stage 2, the environment itself") == 1
+    assert output.count("the training ended in stage 1 of 2, before the environment itself") == 1
     assert resume(tmp_path / "parts", "--total-frames", "160") == 0
     assert "stage 2 of 2 begins at 120 frames: the environment itself" in capsys.readouterr().out
     assert_same(newest(tmp_path / "whole"), newest(tmp_path / "parts"))
