@@ -202,6 +202,7 @@ def test_the_home_folder_is_meant_by_a_tilde() -> None:
     ("word", "hint"),
     [
         ("memory-lstm", "presets go after --config"),
+        ("minipacman-hunt", "environments go after --env"),
         ("/", "a run goes on with --resume RUN"),
         ("--no-vidoe", "did you mean --no-video?"),
     ],

@@ -89,7 +89,7 @@ def parse(
                     problem += SWITCHES
                 elif hasattr(kind, "config") and unknown & {*configs.names()}:
                     problem += "; presets go after --config"
-                elif hasattr(kind, "env") and unknown & {*SHORT_NAMES}:
+                elif (issubclass(kind, Config) or hasattr(kind, "env")) and unknown & {*SHORT_NAMES}:
                     problem += "; environments go after --env"
                 elif hasattr(kind, "resume") and any(Path(each).exists() for each in unknown):
                     problem += "; a run goes on with --resume RUN"

@@ -212,7 +212,8 @@ def nearby_run(path: Path) -> str:
     if not path.is_dir():
         return ""
     inside = sorted(path.iterdir(), key=lambda each: each.lstat().st_mtime, reverse=True)
-    near = (each for each in (path.absolute().parent, *inside) if any(True for _ in (each / FOLDER).glob("update-*.*")))
+    outside = path.parent if path.name not in ("", "..") else path.absolute().parent
+    near = (each for each in (outside, *inside) if any(True for _ in (each / FOLDER).glob("update-*.*")))
     found = next(near, None)
     return f"; did you mean {found}?" if found else ""
 
