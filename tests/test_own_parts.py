@@ -157,7 +157,7 @@ def test_a_run_continues_in_workers_with_new_episodes(capsys: pytest.CaptureFixt
     assert cli.main(["--env", f"{PARTS}:Walk", *FLAGS, "--run-dir", "run", "--core", "none"]) == 0
     workers = ["--env-workers", "1", "--total-frames", "80", "--import", PARTS]
     assert cli.main(["--resume", "run", *workers]) == 0
-    assert "this environment's state cannot be saved: episodes restart" in capsys.readouterr().out
+    assert "with env_workers, states of environments cannot be saved: episodes restart" in capsys.readouterr().out
 
 
 def test_a_file_cannot_name_what_the_user_has_not(capsys: pytest.CaptureFixture[str]) -> None:
