@@ -124,7 +124,6 @@ def plot(
     """
     if Path(path).suffix.lower() != ".png":
         raise ValueError(f"{path}: expected a file name that ends in .png")
-    check_writable(Path(path))
     if metric is not None:
         checked_choice("metric", metric, METRICS)
     checked_choice("against", against, (*QUANTITIES, "both"))
@@ -134,6 +133,7 @@ def plot(
     if not runs:
         raise ValueError("expected at least one run's folder")
     configs = [read_config(Path(run)) for run in runs]
+    check_writable(Path(path))  # by default in a run's folder
     metric = metric or ("accuracy" if all(config.train.is_supervised for config in configs) else "return")
     curves = [smoothed(thinned(read_curve(run, metric)), smooth) for run in runs]
     envs = sorted({config.env.env for config in configs})

@@ -180,7 +180,7 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
     z = NormalDist().inv_cdf(0.975)
     centre, half = share + z**2 / (2 * count), z * (share * (1 - share) / count + (z / (2 * count)) ** 2) ** 0.5
     low, high = ((centre + sign * half) / (1 + z**2 / count) for sign in (-1, 1))
-    return low if share > 0 else 0.0, high if share < 1 else 1.0  # exact there, but for rounding
+    return max(low, 0.0) if share > 0 else 0.0, min(high, 1.0) if share < 1 else 1.0  # beyond by rounding
 
 
 def bootstrap_interval(samples: np.ndarray) -> tuple[float, float] | None:

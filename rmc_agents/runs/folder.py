@@ -1,5 +1,6 @@
 """A run's folder: a lock for its writer, and the files that describe the run."""
 
+import os
 import platform
 import re
 import shlex
@@ -109,8 +110,8 @@ class RunFolder:
         return self
 
     def __exit__(self, error: object = None, *_: object) -> None:
-        if error is not None and [path.name for path in self.path.iterdir()] == [LOCK]:  # nothing has been written
-            with suppress(OSError):  # another process's folder by now
+        with suppress(OSError):  # removed, or another process's folder by now
+            if error is not None and [path.name for path in self.path.iterdir()] == [LOCK]:  # nothing has been written
                 (self.path / LOCK).unlink()
                 self.path.rmdir()
         self._lock.release()
@@ -201,7 +202,7 @@ def resume_command(run: Path, config: Config, flags: str = "") -> str:
 def run_of(source: Path) -> Path | None:
     """The folder of the run that a checkpoint belongs to; None for a file that lies elsewhere."""
     if source.parent.parent.name in ("", ".."):  # inside the run, its path may be just the file's name
-        source = source.resolve()
+        source = Path(os.path.abspath(source))
     return source.parent.parent if source.parent.name == FOLDER else None
 
 

@@ -456,6 +456,12 @@ def test_flags_that_the_grid_decides_are_refused(case: str, tmp_path: Path, caps
     assert not (tmp_path / "runs").exists()
 
 
+def test_the_flag_of_what_happens_anyway_is_allowed() -> None:
+    compare._check_left_to_flags(compare.Arguments(), ["--no-video"])
+    with pytest.raises(ValueError, match="a comparison records none"):
+        compare._check_left_to_flags(compare.Arguments(), ["--video"])
+
+
 SUMMARY = {"frames": 100, "seconds": 2.0, "frames_per_second": 50.0, "evaluation": None}
 DAMAGED = {
     "no JSON": ("summary.json", "{", "summary.json is not a summary of rmc-train: content: Invalid JSON"),

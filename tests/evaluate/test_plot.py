@@ -82,6 +82,7 @@ def test_plot_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog
     assert plot.main([str(runs[0]), "--out", str(out), "--smooth", "1"]) == 0
     assert capsys.readouterr().out == f"{out} (curves not smoothed)\n"
     assert "holds no run" in refused(capsys, plot, tmp_path / "empty")
+    assert "holds no run" in refused(capsys, plot, tmp_path / "missing")
     assert "expected NAME=VALUE, got 'random'" in refused(capsys, plot, runs[0], "--mark", "random")
     assert "ends in .png" in refused(capsys, plot, runs[0], "--out", "a.pdf")
 

@@ -15,6 +15,7 @@ from rmc_agents.evaluate.statistics import (
     share_text,
     student_interval,
     welch_interval,
+    wilson_interval,
 )
 from rmc_agents.runs.saved import to_provenance
 
@@ -106,6 +107,11 @@ def test_intervals_of_shares_are_scipys(right: int, count: int) -> None:
     assert statistics.ci95 == (statistics.success_ci95 if 0 < right < count else (right / count, right / count))
     for interval in (statistics.success_ci95, statistics.accuracy_ci95):
         np.testing.assert_allclose(interval, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_intervals_of_none_and_all_end_exactly() -> None:
+    assert [wilson_interval(0.0, count)[0] for count in (3, 5, 40)] == [0.0] * 3
+    assert [wilson_interval(1.0, count)[1] for count in (40, 60, 300)] == [1.0] * 3
 
 
 def test_one_episode_has_no_interval() -> None:

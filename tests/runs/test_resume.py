@@ -1,6 +1,7 @@
 """Resuming a run: what files must not do, what is restored, and the notes for the user."""
 
 import json
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -158,6 +159,12 @@ def test_the_folder_is_free_again_afterwards(tmp_path: Path) -> None:
         RunFolder(tmp_path, resuming=False)
     RunFolder(tmp_path, resuming=False).__exit__()
     assert first.path == tmp_path, "it is still there, but its lock is not"
+
+
+def test_a_removed_folder_hides_no_error(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run", resuming=False)
+    shutil.rmtree(folder.path)
+    folder.__exit__(KeyError)  # raises nothing that would replace the error
 
 
 def test_a_run_that_continues_is_not_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
