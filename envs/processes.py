@@ -16,6 +16,7 @@ from pathlib import Path
 from threading import Thread, current_thread, main_thread
 from typing import Any, NamedTuple, Self
 
+import cloudpickle
 import psutil
 
 if sys.platform == "linux":
@@ -73,6 +74,16 @@ def check_main_guarded() -> None:
         raise ValueError(GUARD)
 
 
+def pickled(function: Callable[..., Any], expected: str) -> bytes:
+    """A function for another process, by cloudpickle. Raises ValueError, which begins with `expected`, if it cannot
+    be pickled: an environment may hold an open file.
+    """
+    try:
+        return cloudpickle.dumps(function)
+    except Exception as error:
+        raise ValueError(f"{expected}, which cannot be sent to another process: {error}") from error
+
+
 def cpu_cores() -> int:
     """Physical cores available to this process, at least 1, limited by its affinity and container."""
     physical = psutil.cpu_count(logical=False) or os.cpu_count() or 1
@@ -110,7 +121,6 @@ def stop_signals_blocked() -> Iterator[None]:
     The mask is of this thread alone. Another one, of a library, may take a signal, whose handler would then interrupt
     the start of a process: the handlers wait too. Only the main thread may set them, and only there do they run.
     """
-    resource_tracker.ensure_running()  # otherwise it starts with the first process and unblocks the signals
     received: list[int] = []
     before, handlers = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS), {}
     if current_thread() is main_thread():
@@ -164,6 +174,10 @@ class ChildContext(Context):
         folder = tempfile.gettempdir()
         if sys.platform == "linux" and (length := len(os.fsencode(folder))) > LONGEST_TEMPORARY:
             raise ValueError(f"TMPDIR: expected at most {LONGEST_TEMPORARY} bytes, got {length}: {folder}")
+        main = sys.modules["__main__"]
+        if getattr(main, "__file__", None) == "<stdin>":  # `python < file`: processes would try to import that
+            del main.__file__
+        _start_resource_tracker()
         self.set_forkserver_preload([name for name in sys.modules if name.startswith(PRELOADED)])
 
     def start(self, target: Callable[..., None], *arguments: Any, daemon: bool = True) -> tuple[Connection, Child]:
@@ -183,6 +197,16 @@ class ChildContext(Context):
             except EOFError as error:
                 raise WorkerError("the process that starts others was killed (is there enough memory?)") from error
         return ours, process
+
+
+def _start_resource_tracker() -> None:
+    """Start Python's resource tracker with SIGHUP blocked, or a closed terminal would kill it.
+
+    Otherwise it starts with the first process or semaphore, and unblocks the other `STOPS`.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    resource_tracker.ensure_running()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def ignore_stop_signals() -> None:

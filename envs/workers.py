@@ -11,11 +11,12 @@ from multiprocessing.context import BaseContext
 from multiprocessing.util import Finalize
 from typing import Any, NamedTuple
 
+import cloudpickle
 import numpy as np
 from gymnasium.error import ClosedEnvironmentError
 from gymnasium.spaces import Box, Space
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import CloudpickleWrapper, batch_space
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from .checks import checked_reset_mask, lane_seeds
@@ -29,6 +30,7 @@ from .processes import (
     WorkerError,
     describe_death,
     end_all,
+    pickled,
     stop_signals_blocked,
 )
 
@@ -61,7 +63,8 @@ class WorkerVectorEnv(AnyInfos):
       num_workers: processes, from 1 to `num_envs`.
 
     Raises:
-      ValueError: for an invalid number of workers, another autoreset mode or unsupported spaces.
+      ValueError: for an invalid number of workers, another autoreset mode, unsupported spaces, or lanes that cannot be
+        pickled.
       EnvError: if an environment's constructor fails.
       WorkerError: if a worker dies.
     """
@@ -72,7 +75,7 @@ class WorkerVectorEnv(AnyInfos):
         with closing(make_lanes(1)) as example:
             self._describe(example, num_envs)
         observation, action = self.single_observation_space, self.single_action_space
-        context = ChildContext()
+        context, packed = ChildContext(), pickled(make_lanes, "env_workers: expected 0 for this environment")
         shared = _SharedLanes(context, num_envs, observation, action)
         self._rows = shared.rows()
         self._workers: list[_Worker] = []
@@ -81,7 +84,7 @@ class WorkerVectorEnv(AnyInfos):
         try:
             with stop_signals_blocked():
                 for first, end in pairwise(bounds):
-                    self._workers.append(_Worker(context, make_lanes, slice(first, end), shared))
+                    self._workers.append(_Worker(context, packed, slice(first, end), shared))
             for worker in self._workers:
                 worker.receive()
         except BaseException:
@@ -206,10 +209,9 @@ def _row_bytes(space: Space) -> int:
 class _Worker:
     """The parent's handle of a worker process."""
 
-    def __init__(self, context: ChildContext, make_lanes: MakeLanes, lanes: slice, shared: _SharedLanes) -> None:
+    def __init__(self, context: ChildContext, make_lanes: bytes, lanes: slice, shared: _SharedLanes) -> None:
         self.lanes, self.has_begun = lanes, False
-        pickled = CloudpickleWrapper(make_lanes)  # type: ignore[type-var, arg-type]  # it takes any function
-        self.connection, self.process = context.start(_work, pickled, lanes, shared)
+        self.connection, self.process = context.start(_work, make_lanes, lanes, shared)
 
     def send(self, command: Command) -> None:
         """Send a command; if the worker is dead, `receive` reports it."""
@@ -240,12 +242,12 @@ def _end(workers: list[_Worker]) -> None:
     workers.clear()
 
 
-def _work(pickled: Any, lanes: slice, shared: _SharedLanes, connection: Connection) -> None:
+def _work(packed: bytes, lanes: slice, shared: _SharedLanes, connection: Connection) -> None:
     """The main function of a worker process; it returns when the parent closes its end of the pipe."""
-    make_lanes: MakeLanes = pickled.fn
     rows = shared.rows()
     with suppress(Exception), ExitStack() as stack:  # the parent may be gone
         try:
+            make_lanes: MakeLanes = cloudpickle.loads(packed)
             env = stack.enter_context(closing(make_lanes(lanes.stop - lanes.start)))
             connection.send([])
             for command in _commands(connection):

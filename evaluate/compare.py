@@ -160,7 +160,8 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
     for agent, core in itertools.product(arguments.agents or (None,), arguments.cores or (None,)):
         name = None if agent is None else Path(agent).name.removesuffix(".yaml")
         label = "-".join(part for part in (name, core) if part)
-        if label in agents or len(set(arguments.seeds)) < len(arguments.seeds):
+        is_taken = label.casefold() in map(str.casefold, agents)  # file systems may ignore case
+        if is_taken or len(set(arguments.seeds)) < len(arguments.seeds):
             raise ValueError(f"expected agents and seeds that differ, got {label} and {arguments.seeds}")
         agents[label] = _agent_config(arguments, flags, agent, core, label)
     return [
@@ -256,6 +257,7 @@ def train_all(jobs: Sequence[Job], at_once: int, console: Console, trust: bool =
     with closing(train_jobs(iter(missing), at_once, console, trust)) as ended:
         for training in ended:
             check_success(training)
+            check_folder(training.job, trust)  # another process may have trained there
             yield training.job
 
 

@@ -1,7 +1,8 @@
 """Episodes on several cores: parts of an evaluation in separate processes."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import active_children
@@ -13,7 +14,7 @@ import torch
 from rmc_agents import plugins
 from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory
-from rmc_agents.envs.processes import GUARD, ChildContext, Fault, WorkerError, cpu_cores, stop_signals_blocked
+from rmc_agents.envs.processes import GUARD, ChildContext, Fault, WorkerError, cpu_cores, pickled, stop_signals_blocked
 
 from .progress import OnProgress, ignore_progress
 from .statistics import Episodes
@@ -36,7 +37,7 @@ def play_all(
     """Play all parts, which make this environment; the episodes are the same with any number of processes.
 
     Raises:
-      ValueError: for a number below 1.
+      ValueError: for a number below 1, or an agent or environment that cannot be sent to another process.
       EnvError: if the environment's own code fails.
       WorkerError: if a process fails otherwise, or dies.
     """
@@ -50,15 +51,19 @@ def play_all(
     played: dict[int, Episodes] = {}
     try:
         with _pool(processes) as pool:
-            with stop_signals_blocked():
-                numbers = {
-                    pool.submit(_play, cloudpickle.dumps(plugins.carried(part, env))): i for i, part in enumerate(parts)
-                }
-            for future in as_completed(numbers):
-                if isinstance(episodes := future.result(), Fault):
-                    raise episodes.error()
-                on_progress(len(episodes.returns))
-                played[numbers[future]] = episodes
+            waiting = deque(enumerate(parts))
+            running: dict[Future[Episodes | Fault], int] = {}
+            while waiting or running:
+                while waiting and len(running) < 2 * processes:  # one to play, one to go on with
+                    i, part = waiting.popleft()
+                    packed = pickled(plugins.carried(part, env), "jobs: expected 1 for this agent and environment")
+                    with stop_signals_blocked():  # it may start a process
+                        running[pool.submit(_play, packed)] = i
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    if isinstance(episodes := future.result(), Fault):
+                        raise episodes.error()
+                    on_progress(len(episodes.returns))
+                    played[running.pop(future)] = episodes
     except BrokenProcessPool:
         hint = "" if played else f" ({GUARD})"
         raise WorkerError(f"a process that played episodes has ended; try --jobs 1{hint}") from None

@@ -8,6 +8,7 @@ from rich.console import Console
 
 OnProgress = Callable[[int], None]
 """Called with the number of episodes that have just ended, or of frames recorded so far."""
+OnText = Callable[[str], None]
 
 
 def ignore_progress(count: int) -> None:
@@ -25,3 +26,13 @@ def shown(console: Console, text: str, episodes: int) -> Iterator[OnProgress]:
     columns = TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     with Progress(*columns, console=console, transient=True) as bar:
         yield partial(bar.advance, bar.add_task(text, total=episodes))
+
+
+@contextmanager
+def status(console: Console, text: str) -> Iterator[OnText]:
+    """What is being done, on a terminal only, and a function that changes the text; it goes away at the end."""
+    if not console.is_interactive:  # rich would ask for ipywidgets in a notebook
+        yield lambda _: None
+        return
+    with console.status(text) as line:
+        yield line.update

@@ -14,6 +14,7 @@ from rmc_agents.formatting import plain_number
 from rmc_agents.runs.folder import VIDEOS, run_of
 
 from .opening import Env, EnvKwargs, Opened, Pretrained, Trust, find, import_named, open_policy
+from .progress import status
 from .replay.live import find_source, serve
 from .replay.server import check_port
 from .statistics import EVALUATION_SEED, WINDOW
@@ -118,7 +119,7 @@ def _write_page(arguments: Arguments, opened: list[Opened]) -> int:
 
     assert arguments.out is not None
     console = command_line.console()
-    with console.status("recording"):
+    with status(console, "recording"):
         runs = _record_all(arguments, opened)
         written = page.write(arguments.out, runs)
     for line in (*map(recorder.summary, runs), f"{arguments.out} ({written})"):
@@ -202,7 +203,7 @@ def _film(arguments: Arguments, opened: Opened) -> int:
 
     (saved, env), console = opened, command_line.console()
     what, fps = escape(f"recording {opened.env_name}"), arguments.fps
-    with console.status(what) as status:
+    with status(console, what) as show:
         recorded = record_video(
             saved,
             env,
@@ -213,7 +214,7 @@ def _film(arguments: Arguments, opened: Opened) -> int:
             max_steps=arguments.max_steps,
             fps=fps,
             title=opened.title,
-            on_frame=lambda frames: status.update(f"{what}: {frames // fps} s"),
+            on_frame=lambda frames: show(f"{what}: {frames // fps} s"),
         )
     for i, (episode_return, is_cut) in enumerate(zip(recorded.returns, recorded.cut, strict=True)):
         note = f" when cut after {arguments.max_steps} steps (--max-steps)" if is_cut else ""

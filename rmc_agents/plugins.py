@@ -112,6 +112,8 @@ def _import(module: str, source: str) -> None:
     name = module if source == "--import" else source
     if not module or module.startswith(".") or "/" in module:
         raise ValueError(f"{name or '--import'}: expected a module's name, without folders, got {module!r}")
+    if module == "__main__":
+        raise ValueError(f"{name}: expected the name of a module in a file; in Python, pass the class itself")
     try:
         importlib.import_module(module)
     except (Exception, SystemExit) as error:

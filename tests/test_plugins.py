@@ -176,6 +176,11 @@ def test_a_module_that_ends_the_program_is_reported(module: str) -> None:
         plugins.load([module])
 
 
+def test_main_is_refused_as_other_processes_have_another() -> None:
+    with pytest.raises(ValueError, match=r"^__main__:Own: expected the name of a module in a file; in Python"):
+        plugins.load([], "__main__:Own")
+
+
 @pytest.mark.parametrize("path", ["./own", "own/core.py"])
 def test_a_path_in_place_of_a_module_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match=f"^{path}: expected a module's name, without folders, got '{path}'"):

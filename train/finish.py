@@ -11,7 +11,7 @@ from rmc_agents.command_line import quoted, say
 from rmc_agents.config import Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.evaluate.episodes import evaluate_beside_random
-from rmc_agents.evaluate.progress import shown
+from rmc_agents.evaluate.progress import shown, status
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, cut_note, share_text
 from rmc_agents.evaluate.video.file import FRAMES_PER_SECOND
 from rmc_agents.evaluate.video.recording import record
@@ -86,7 +86,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
     title = agent_title(trainer.config.env.env, trainer.config.core.core, trainer.frames)
     try:
         path.parent.mkdir(exist_ok=True)
-        with console.status("recording a video") as status:
+        with status(console, "recording a video") as show:
             record(
                 trainer.agent,
                 env_of(trainer),
@@ -94,7 +94,7 @@ def _record(trainer: Trainer, folder: RunFolder, console: Console) -> str | None
                 play_settings(trainer, EVALUATION_SEED)._replace(max_steps=VIDEO_STEPS),
                 title=title,
                 value_scale=trainer.train.value_scale,
-                on_frame=lambda frames: status.update(f"recording a video: {frames // FRAMES_PER_SECOND} s"),
+                on_frame=lambda frames: show(f"recording a video: {frames // FRAMES_PER_SECOND} s"),
             )
     except (ValueError, OSError) as error:
         say(console, f"no video: {error}")

@@ -41,7 +41,7 @@ def settle_env(config: Config, env: OwnEnv) -> tuple[Config, VectorEnv | None]:
     if config.train.algo == "impala":
         raise ValueError(
             "env: expected algo ppo, a2c or supervised, got impala, whose actors make the environment in other "
-            "processes: pass its name, such as 'module:Class'"
+            "processes: pass its name, 'module:Class' of a file or the id of gymnasium.register"
         )
     if isinstance(env, VectorEnv):
         if config.run.learners not in (1, "auto"):

@@ -21,6 +21,7 @@ from rmc_agents.cores import built_in_name, settings_unused
 from rmc_agents.envs.own import registrations_kept
 from rmc_agents.envs.processes import check_main_guarded
 from rmc_agents.evaluate.episodes import check_spec_fits
+from rmc_agents.kernels import pointwise
 from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import copy_best
@@ -223,7 +224,9 @@ def _branch(source: Path, run_dir: Path, reopened: Callable[[], tuple[Trainer, S
 
 
 def _clock(console: Console) -> TrainingClock:
-    return TrainingClock(lambda: say(console, "compiling kernels; they are cached, so this happens once"))
+    uncached = "every process does: no folder for their cache can be written; set NUMBA_CACHE_DIR to one"
+    often = "they are cached, so this happens once" if pointwise.is_cached() else uncached
+    return TrainingClock(lambda: say(console, f"compiling kernels; {often}"))
 
 
 @contextmanager

@@ -9,12 +9,14 @@ ones.
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numba
 import numpy as np
 import torch
+from numba.core.caching import FunctionCache
 from torch import Tensor
 
 float32, int32 = np.float32, np.int32
@@ -23,7 +25,6 @@ LN2_HIGH, LN2_LOW = float32(0.693359375), float32(-2.12194440e-4)  # their sum i
 
 
 OPTIONS: Any = {
-    "cache": True,
     "nogil": True,  # threads can run in parallel
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
@@ -33,13 +34,27 @@ OPTIONS: Any = {
 NEWEST = max(path.stat().st_mtime_ns for path in Path(__file__).parent.rglob("*.py"))
 
 
+class Cache(FunctionCache):
+    """Numba's cache. What cannot be saved is compiled again in the next process."""
+
+    def save_overload(self, *arguments: Any) -> None:
+        """Save the code of one signature."""
+        with suppress(OSError):  # a full disk
+            super().save_overload(*arguments)
+
+
 def jit(function: Callable[..., Any], **options: Any) -> Any:
     """Compiles a function at its first call, or loads the code from numba's cache."""
     function.__qualname__ += f"_{NEWEST}"
-    try:
-        return numba.njit(**OPTIONS, **options)(function)
-    except RuntimeError:  # no folder for the cache can be written
-        return numba.njit(**OPTIONS | {"cache": False}, **options)(function)
+    compiled = numba.njit(**OPTIONS, **options)(function)
+    with suppress(RuntimeError):  # no folder for the cache can be written
+        compiled._cache = Cache(function)
+    return compiled
+
+
+def is_cached() -> bool:
+    """Whether compiled kernels are kept for later processes."""
+    return sigmoid._cache.cache_path is not None
 
 
 def inlined(function: Callable[..., Any]) -> Any:

@@ -48,7 +48,7 @@ class RunFolder:
       resuming: whether to continue the run in the folder; a new run needs a folder without one.
 
     Raises:
-      ValueError: if another process trains in it, or a new run would overwrite an old one.
+      ValueError: if another process trains in it, a new run would overwrite an old one, or its name is not UTF-8.
       OSError: if it cannot be made or written to.
     """
 
@@ -56,6 +56,10 @@ class RunFolder:
         self.path = path
         if resuming:
             check_resumable(path)
+        try:
+            str(path).encode()
+        except UnicodeEncodeError:  # TensorBoard could not write there
+            raise ValueError(f"expected a folder's name in UTF-8, got {str(path)!r}") from None
         path.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(path / LOCK)
         try:

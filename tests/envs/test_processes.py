@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -29,6 +30,29 @@ def test_a_child_has_our_modules_and_environment_and_leaves_stops_to_its_parent(
         assert connection.recv() == (value, sys.platform == "linux", True, True, True)
         child.join()
         assert child.exitcode == 0
+
+
+def test_children_of_a_script_on_standard_input_do_not_import_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    main = sys.modules["__main__"]
+    monkeypatch.setattr(main, "__spec__", None)
+    monkeypatch.setattr(main, "__file__", "<stdin>", raising=False)
+    with stop_signals_blocked():
+        connection, child = ChildContext().start(report)
+    assert connection.recv()
+    child.join()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="of Linux's /proc")
+def test_a_closed_terminal_does_not_end_the_resource_tracker() -> None:
+    program = """
+from multiprocessing import resource_tracker
+from rmc_agents.envs.processes import ChildContext
+ChildContext()
+print(open(f"/proc/{resource_tracker._resource_tracker._pid}/status").read())
+"""
+    status = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    blocked = int(next(line for line in status.splitlines() if line.startswith("SigBlk")).split()[1], 16)
+    assert blocked >> signal.SIGHUP - 1 & 1
 
 
 def test_a_stop_that_another_thread_takes_is_held_back_too() -> None:

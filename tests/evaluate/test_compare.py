@@ -5,6 +5,7 @@ import math
 import os
 import shutil
 import signal
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -406,6 +407,21 @@ def test_a_training_that_finds_another_in_its_folder_waits_for_it(
     assert "a-seed0 waits: " in capsys.readouterr().out
 
 
+def test_what_another_trained_meanwhile_is_taken_only_if_it_has_the_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job("a", tmp_path, Config())
+
+    def train_jobs(*_: object) -> Iterator[Training]:
+        (tmp_path / "config.yaml").write_text(Config().updated({"core": "lstm"}, "test").to_yaml())
+        yield Training(job, Console(), trust=False)
+
+    monkeypatch.setattr(compare, "train_jobs", train_jobs)
+    monkeypatch.setattr(compare, "check_success", lambda training: None)
+    with pytest.raises(ValueError, match="holds a run that differs in core:"):
+        list(compare.train_all([job], 1, Console()))
+
+
 def test_whoever_interrupts_is_told_at_once_that_the_trainings_save(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -527,6 +543,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ([str(tmp_path), *train], "holds no run (expected"),
         ([str(tmp_path / "half"), *train], "is not finished: continue it with rmc-train --resume"),
         (["--agents", "minipacman-none", "minipacman-none"], "expected agents and seeds that differ"),
+        (["--agents", "recall", "Recall.yaml"], "expected agents and seeds that differ, got Recall"),
         (["--agents", "nobody"], "cannot read the config nobody"),
         (["minipacman-rmc", *train], "expected runs, got presets: to train them, --agents minipacman-rmc"),
         ([*train, "--mark", "paper"], "expected NAME=VALUE"),

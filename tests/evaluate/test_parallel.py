@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+from functools import partial
 from multiprocessing import active_children
 from typing import Any
 
@@ -47,6 +48,33 @@ def test_processes_play_the_same_episodes(monkeypatch: pytest.MonkeyPatch) -> No
             assert expected.keys() == two.groups.keys()
         else:
             np.testing.assert_array_equal(getattr(two, name), expected)
+
+
+class Part:
+    """A part whose copies for other processes are counted."""
+
+    copies = 0
+
+    def __call__(self, on_progress: Any = None) -> Episodes:
+        return Episodes(np.ones(1), np.ones(1), None, None, np.zeros(1, np.bool_), groups={})
+
+    def __reduce__(self) -> Any:
+        Part.copies += 1
+        return Part, ()
+
+
+@pytest.mark.slow
+def test_few_parts_are_copied_ahead() -> None:
+    """They hold the agent, and no stop signal waits until all of many are copied."""
+    copies: list[int] = []
+    play_all([Part()] * 9, "recall", 2, CPU, lambda _: copies.append(Part.copies))
+    assert copies[0] == 4
+    assert len(copies) == copies[-1] == 9
+
+
+def test_what_cannot_be_sent_is_one_line() -> None:
+    with pytest.raises(ValueError, match=r"^jobs: expected 1 for this agent and environment, which cannot be sent"):
+        play_all([partial(failing, sys.stdout), failing], "recall", 2, CPU)
 
 
 @pytest.mark.slow

@@ -161,6 +161,12 @@ def test_the_folder_is_free_again_afterwards(tmp_path: Path) -> None:
     assert first.path == tmp_path, "it is still there, but its lock is not"
 
 
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"expected a folder's name in UTF-8, got '.*udce4'"):
+        RunFolder(tmp_path / "\udce4", resuming=False)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_removed_folder_hides_no_error(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run", resuming=False)
     shutil.rmtree(folder.path)

@@ -30,6 +30,7 @@ from rmc_agents.envs.processes import (
     cpu_cores,
     describe_death,
     end_all,
+    pickled,
     stop_signals_blocked,
 )
 from rmc_agents.train import distributed
@@ -186,12 +187,8 @@ class _Other:
 def _start(others: list[_Other], config: Config, port: int, board: Board) -> None:
     """Add processes to `others` and wait until they are ready to connect."""
     learners = int(config.run.learners)
-    try:
-        follow = cloudpickle.dumps(plugins.carried(partial(_follow, learners, port), config.env.env))
-    except Exception as error:
-        raise ValueError(
-            f"learners: expected 1 for {config.env.env}, which cannot be sent to another process: {error}"
-        ) from error
+    carried = plugins.carried(partial(_follow, learners, port), config.env.env)
+    follow = pickled(carried, f"learners: expected 1 for {config.env.env}")
     context = ChildContext()
     with stop_signals_blocked():
         for number in range(1, learners):

@@ -16,8 +16,8 @@ from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
 from typing import Any
 
+import cloudpickle
 import torch
-from gymnasium.vector.utils import CloudpickleWrapper
 
 from rmc_agents.envs.processes import (
     GUARD,
@@ -26,6 +26,7 @@ from rmc_agents.envs.processes import (
     Fault,
     describe_death,
     end_all,
+    pickled,
     stop_signals_blocked,
 )
 from rmc_agents.runs import checkpoint
@@ -51,7 +52,7 @@ class ProcessEngine:
     """
 
     def __init__(self, make_actor: MakeActor, actors: int, slots: int, parcel_bytes: int, weights_bytes: int) -> None:
-        self._make_actor = CloudpickleWrapper(make_actor)  # type: ignore[type-var, arg-type]  # it takes any function
+        self._make_actor = pickled(make_actor, "algo: expected another than impala for this environment")
         self._context = ChildContext()
         self._board = WeightsBoard(self._context, weights_bytes)
         self._slots = [
@@ -157,7 +158,7 @@ class WeightsBoard:
 
 
 def _run(
-    make_actor: Any,
+    make_actor: bytes,
     index: int,
     state: bytes | None,
     board: WeightsBoard,
@@ -168,7 +169,7 @@ def _run(
     torch.set_num_threads(1)
     with suppress(OSError):  # the parent has closed its end
         try:
-            with closing(make_actor.fn(index)) as actor:
+            with closing(cloudpickle.loads(make_actor)(index)) as actor:
                 if state is not None:
                     actor.set_state(checkpoint.from_bytes(state, "the actor's state"))
                 _act(actor, board, slots, connection)

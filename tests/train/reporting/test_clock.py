@@ -10,6 +10,7 @@ from numba import njit
 from numba.core import event
 from rich.console import Console
 
+from rmc_agents.kernels import pointwise
 from rmc_agents.train.reporting import clock as module
 from rmc_agents.train.reporting.clock import COMPILING, TrainingClock
 from rmc_agents.train.run import train
@@ -33,7 +34,13 @@ def test_the_clock_stands_still_while_kernels_are_compiled(monkeypatch: pytest.M
     assert reported == [5]
 
 
-def test_a_run_that_compiles_says_so_once_and_is_timed_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("is_cached", "said"), [(True, "they are cached, so this happens once"), (False, "every process does: no folder")]
+)
+def test_a_run_that_compiles_says_so_once_and_is_timed_without(
+    is_cached: bool, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pointwise, "is_cached", lambda: is_cached)
     ticks = itertools.count()
     monkeypatch.setattr(TrainingClock, "__call__", lambda clock: float(next(ticks)))
     settings = {"env": "recall", "core": "lstm", "backend": "reference", "hidden_size": 8, "num_envs": 2}
@@ -43,6 +50,6 @@ def test_a_run_that_compiles_says_so_once_and_is_timed_without(tmp_path: Path, m
     run = train(
         settings, run_dir=tmp_path, callback=lambda progress: bool(new.pop()(1.0) < 0), console=Console(file=output)
     )
-    assert output.getvalue().count("compiling kernels; they are cached") == 1
+    assert output.getvalue().count(f"compiling kernels; {said}") == 1
     assert run.summary["seconds"].is_integer()
     assert run.summary["seconds"] > 0
