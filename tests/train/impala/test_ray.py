@@ -108,7 +108,7 @@ def test_other_versions_on_a_node_and_an_environments_error_are_reported(
 
     here = ray_engine.find_versions()
     versions = rf"^node \S+ has torch {here['torch']} \(here 1.0\): expected the same versions on all nodes"
-    fault = r"actor 0 failed: OSError: no room for another \(.*test_ray.py, line \d+"
+    fault = r"actor 0 failed: OSError: no room for another \(.*, line \d+, in make_actor\)"
     with started(make_actor, 1, cluster.address, example) as (_, pool):
         with monkeypatch.context() as patched:
             patched.setattr(ray_engine, "find_versions", lambda: here | {"torch": "1.0"})
