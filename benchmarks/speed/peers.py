@@ -52,10 +52,11 @@ SB3_BEST = {
     "n_epochs": 1,
     "policy_kwargs": {"shared_lstm": True, "enable_critic_lstm": False, "lstm_hidden_size": 128},
 }
-# All learn once from each frame, with Adam.
+# Once from each frame, with Adam; the default, PPO with Muon, also learns once from each.
 OURS = {"algo": "a2c", "optimizer": "adam"}
 # The contestants: kind and settings. The encoder of lstm-128 brings it to PufferLib's number of parameters.
 CONTESTANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "default": ("ours", {}),
     "rmc-4x64": ("ours", {**OURS, "num_envs": 64}),
     "rmc-4x128": ("ours", {**OURS, "core": "rmc", "mem_slots": 4, "num_heads": 4, "head_size": 32, "num_envs": 256}),
     "lstm-128": ("ours", {**OURS, "core": "lstm", "hidden_size": 128, "encoder_sizes": [192, 128], "num_envs": 512}),
@@ -67,7 +68,7 @@ CONTESTANTS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def prepare_ours(settings: dict[str, Any]) -> tuple[Callable[[], int], Any]:
-    """An update, which returns its frames, of rmc-train's A2C, and the network."""
+    """An update, which returns its frames, of rmc-train, and the network."""
     import torch
 
     from rmc_agents.config import Config
