@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -60,8 +61,17 @@ def test_ctrl_c_while_a_command_is_imported(
     assert capsys.readouterr().err == "rmc-train: interrupted\n"
 
 
-@pytest.mark.parametrize("within", ["contextlib.nullcontext()", "Blame('Env', 'reset()')"])
-def test_a_command_whose_output_is_closed_ends_silently(within: str) -> None:
+@pytest.mark.parametrize(
+    ("within", "opened", "status"),
+    [
+        ("contextlib.nullcontext()", os.pipe, 141),
+        ("contextlib.nullcontext()", os.openpty, 129),
+        ("Blame('Env', 'reset()')", os.pipe, 141),
+    ],
+)
+def test_a_command_whose_output_is_closed_ends_silently(
+    within: str, opened: Callable[[], tuple[int, int]], status: int
+) -> None:
     """Also where an environment is compiled, which is announced."""
     program = f"""{IMPORTS} import contextlib; from rmc_agents.envs.blame import Blame
 def main():
@@ -70,11 +80,11 @@ def main():
     print('much' * 100)
     return 0
 sys.exit(command_line.run('rmc-test', main))"""
-    read, write = os.pipe()
+    read, write = opened()
     os.close(read)
     ended = subprocess.run([sys.executable, "-c", program], stdout=write, stderr=subprocess.PIPE, check=False)
     os.close(write)
-    assert (ended.returncode, ended.stderr) == (141, b"")
+    assert (ended.returncode, ended.stderr) == (status, b"")
 
 
 @pytest.mark.parametrize(("action", "number", "status"), [("SIG_DFL", "SIGHUP", 129), ("SIG_IGN", "SIGHUP", 0)])

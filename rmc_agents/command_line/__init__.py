@@ -1,6 +1,7 @@
 """Shared by all commands: one-line errors, stop signals, how texts are printed."""
 
 import contextlib
+import errno
 import gc
 import io
 import os
@@ -24,6 +25,8 @@ OUT_OF_MEMORY = (
     "(?i)tried to allocate|an(no|')t allocate|bad_alloc|alloc_failed|out of memory|size calculation overflow"
 )
 """In torch's errors."""
+OUTPUT_IS_GONE = {errno.EPIPE: signal.SIGPIPE, errno.EIO: signal.SIGHUP}
+"""Errors of writing to a closed pipe and to a closed terminal, and their signals."""
 MAX_ERROR_LENGTH = 2000  # characters: names and messages come from anywhere
 
 
@@ -71,7 +74,8 @@ def run(program: str, main: Callable[[], int]) -> int:
     """Run a command and return its exit status.
 
     The status is main's; 2 after a one-line message on standard error for anything the user can fix; 130 after Ctrl-C,
-    143 after SIGTERM, 129 after SIGHUP; 141 without a message if standard output was closed, as by `| head`.
+    143 after SIGTERM, 129 after SIGHUP or if the terminal is gone; 141 without a message if standard output was closed,
+    as by `| head`.
 
     Notes on the error are printed before the line: the traceback through a user's own code. RMC_TRACEBACK=1 in the
     environment shows the whole traceback. The line mentions it for errors in a user's own code: those with a note or
@@ -100,8 +104,8 @@ def run(program: str, main: Callable[[], int]) -> int:
             raise
         return _fail(program, "not enough memory for these sizes")
     except (ValueError, OSError) as error:
-        if isinstance(error, BrokenPipeError) and _output_is_closed():
-            return 128 + signal.SIGPIPE
+        if isinstance(error, OSError) and error.errno in OUTPUT_IS_GONE and _output_is_closed():
+            return 128 + OUTPUT_IS_GONE[error.errno]
         if os.environ.get("RMC_TRACEBACK"):
             raise
         notes = getattr(error, "__notes__", ())
@@ -123,7 +127,8 @@ def printable(text: str) -> str:
 
 
 def _output_is_closed() -> bool:
-    """Whether standard output was closed by its reader, as in `| head`; further output is then discarded."""
+    """Whether standard output was closed by its reader, as in `| head` or with a terminal; further output is then
+    discarded."""
     output = select.poll()
     output.register(sys.stdout, 0)  # only errors
     if not output.poll(0):
