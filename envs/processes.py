@@ -29,6 +29,7 @@ else:
 PRELOADED = (__name__.partition(".")[0] + ".", "numba.", "scipy.")
 """Packages whose modules the server of forks imports: numba's kernels need most of it when the first one is loaded."""
 SECONDS_TO_END = 5.0  # grace period before a process is killed
+SECONDS_TO_MEASURE = 0.5
 GUARD = "a script that uses several processes needs the usual `if __name__ == '__main__':`"
 LONGEST_TEMPORARY = 107 - len("/pymp-12345678/listener-12345678")  # a socket's path has 107 characters at most
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -92,6 +93,13 @@ def cpu_cores() -> int:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         allowed = min(allowed, int(quota) // int(period))
     return max(1, min(physical, allowed))
+
+
+def idle_cpus() -> int:
+    """Logical CPUs of those available to this process that are idle, measured for half a second; at least 1."""
+    used = psutil.cpu_percent(SECONDS_TO_MEASURE, percpu=True)
+    allowed = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(len(used))
+    return max(1, round(sum(1 - used[cpu] / 100 for cpu in allowed if cpu < len(used))))
 
 
 def describe_death(exit_code: int | None) -> str:

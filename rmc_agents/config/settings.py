@@ -295,7 +295,7 @@ class RunConfig(Section):
     are bitwise reproducible only at equal thread counts."""
     learners: FewInt | Literal["auto"] = 1
     """Data-parallel processes that share the lanes, each on its own CPU core (or GPU), and average their gradients.
-    auto: one per physical CPU core, if there are enough lanes. Runs are bitwise reproducible only at equal numbers."""
+    auto: one per idle physical CPU core, if there are enough lanes. Runs are bitwise equal only at equal numbers."""
     save_every: PositiveFloat = 60.0
     """Seconds between checkpoints; one is always saved at the end."""
     keep_checkpoints: Annotated[int, Field(ge=2)] = 3

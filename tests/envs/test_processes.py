@@ -9,9 +9,10 @@ import threading
 import time
 from multiprocessing.connection import Connection
 
+import psutil
 import pytest
 
-from rmc_agents.envs.processes import STOPS, ChildContext, stop_signals_blocked
+from rmc_agents.envs.processes import STOPS, ChildContext, idle_cpus, stop_signals_blocked
 
 
 def report(connection: Connection) -> None:
@@ -68,6 +69,13 @@ def test_a_stop_that_another_thread_takes_is_held_back_too() -> None:
     finally:
         signal.signal(signal.SIGTERM, before)
         ended.set()
+
+
+@pytest.mark.parametrize(("used", "idle"), [([0, 10, 95, 0], 2), ([100, 100, 100, 0], 1)])
+def test_what_other_programs_use_is_not_idle(used: list[float], idle: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "cpu_percent", lambda seconds, percpu: used)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1, 2}, raising=False)
+    assert idle_cpus() == idle
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the server is Linux's")

@@ -30,6 +30,7 @@ from rmc_agents.envs.processes import (
     cpu_cores,
     describe_death,
     end_all,
+    idle_cpus,
     pickled,
     stop_signals_blocked,
 )
@@ -45,12 +46,17 @@ Lost = TypeVar("Lost", bound=ValueError)
 
 
 def with_number(config: Config, device: torch.device) -> Config:
-    """The settings with learners 'auto' replaced by the number of learners, or by the number of torchrun's processes.
+    """The settings with learners 'auto' replaced by a number, at most that of idle CPUs, or by that of torchrun's
+    processes.
 
     Raises:
       ValueError: if that number of learners is not possible.
     """
-    number = automatic(config, device) if config.run.learners == "auto" else config.run.learners
+    number = config.run.learners
+    if number == "auto":
+        number = automatic(config, device)
+        if number > 1 and device.type == "cpu":
+            number = min(number, idle_cpus())  # all would wait for one that shares its core
     if distributed.by_torchrun() and (number := int(os.environ["WORLD_SIZE"])) > distributed.size():
         raise ValueError(
             f"learners: torchrun has started {number}, and only rmc-train joins them; start a script without "
@@ -109,7 +115,7 @@ def notes(config: Config, device: torch.device) -> list[str]:
     if number > here:
         return [f"warning: {number} learners on {here} physical cores: more learners than cores are slower"]
     if number == 1 and config.run.threads == 1 and (possible := automatic(config, device)) > 1:
-        return [f"one of {here} CPU cores is used; if the others are idle: --learners auto, for {possible} learners"]
+        return [f"one of {here} CPU cores is used; if the others are idle, --learners {possible} is faster"]
     return []
 
 

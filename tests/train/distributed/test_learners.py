@@ -295,6 +295,7 @@ def test_tracebacks_look_as_before_after_learners_were_connected() -> None:
 
 def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learners, "cpu_cores", lambda: 6)
+    monkeypatch.setattr(learners, "idle_cpus", lambda: 8)
     numbers = []
     for settings in (
         {"num_envs": 256},
@@ -307,6 +308,9 @@ def test_as_many_learners_as_cores_with_lanes_enough(monkeypatch: pytest.MonkeyP
         config = Config().updated(settings | {"learners": "auto"}, "test")
         numbers.append(learners.with_number(config, CPU).run.learners)
     assert numbers == [6, 4, 1, 2, 1, 1]
+    monkeypatch.setattr(learners, "idle_cpus", lambda: 3)  # other programs use the others
+    config = Config().updated({"num_envs": 256, "learners": "auto"}, "test")
+    assert learners.with_number(config, CPU).run.learners == 3
 
 
 def test_a_script_that_torchrun_starts_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
