@@ -52,11 +52,9 @@ def with_number(config: Config, device: torch.device) -> Config:
     Raises:
       ValueError: if that number of learners is not possible.
     """
-    number = config.run.learners
-    if number == "auto":
-        number = automatic(config, device)
-        if number > 1 and device.type == "cpu":
-            number = min(number, idle_cpus())  # all would wait for one that shares its core
+    number = automatic(config, device) if config.run.learners == "auto" else config.run.learners
+    if config.run.learners == "auto" and number > 1 and device.type == "cpu":
+        number = min(number, idle_cpus())  # all would wait for one that shares its core
     if distributed.by_torchrun() and (number := int(os.environ["WORLD_SIZE"])) > distributed.size():
         raise ValueError(
             f"learners: torchrun has started {number}, and only rmc-train joins them; start a script without "
