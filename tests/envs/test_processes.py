@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 from multiprocessing.connection import Connection
+from types import ModuleType
 
 import psutil
 import pytest
@@ -34,9 +35,9 @@ def test_a_child_has_our_modules_and_environment_and_leaves_stops_to_its_parent(
 
 
 def test_children_of_a_script_on_standard_input_do_not_import_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    main = sys.modules["__main__"]
-    monkeypatch.setattr(main, "__spec__", None)
-    monkeypatch.setattr(main, "__file__", "<stdin>", raising=False)
+    main = ModuleType("__main__")
+    main.__file__ = "<stdin>"
+    monkeypatch.setitem(sys.modules, "__main__", main)
     with stop_signals_blocked():
         connection, child = ChildContext().start(report)
     assert connection.recv()
