@@ -197,6 +197,7 @@ def test_a_vector_environment_of_ones_own() -> None:
 
 def test_an_environment_that_resets_all_lanes_is_refused() -> None:
     env = to_sb3(gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point"))
+    env.seed(0)  # with other seeds the lanes may fall at once
     env.reset()
     steps = iter(partial(env.step, np.ones(4, np.int64)), None)
     with pytest.raises(ValueError, match=r"the environment 'CartPole-v1' resets all lanes: expected reset"):
