@@ -162,7 +162,9 @@ def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:
         label = "-".join(part for part in (name, core) if part)
         is_taken = label.casefold() in map(str.casefold, agents)  # file systems may ignore case
         if is_taken or len(set(arguments.seeds)) < len(arguments.seeds):
-            raise ValueError(f"expected agents and seeds that differ, got {label} and {arguments.seeds}")
+            raise ValueError(
+                f"expected agents and seeds that differ, not in case alone, got {label} and {arguments.seeds}"
+            )
         agents[label] = _agent_config(arguments, flags, agent, core, label)
     return [
         Job(label, arguments.folder / f"{label}-seed{seed}", config.updated({"seed": seed}, "--seeds"))

@@ -543,7 +543,7 @@ def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         ([str(tmp_path), *train], "holds no run (expected"),
         ([str(tmp_path / "half"), *train], "is not finished: continue it with rmc-train --resume"),
         (["--agents", "minipacman-none", "minipacman-none"], "expected agents and seeds that differ"),
-        (["--agents", "recall", "Recall.yaml"], "expected agents and seeds that differ, got Recall"),
+        (["--agents", "recall", "Recall.yaml"], "expected agents and seeds that differ, not in case alone, got Recall"),
         (["--agents", "nobody"], "cannot read the config nobody"),
         (["minipacman-rmc", *train], "expected runs, got presets: to train them, --agents minipacman-rmc"),
         ([*train, "--mark", "paper"], "expected NAME=VALUE"),
