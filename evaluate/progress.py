@@ -8,7 +8,6 @@ from rich.console import Console
 
 OnProgress = Callable[[int], None]
 """Called with the number of episodes that have just ended, or of frames recorded so far."""
-OnText = Callable[[str], None]
 
 
 def ignore_progress(count: int) -> None:
@@ -29,7 +28,7 @@ def shown(console: Console, text: str, episodes: int) -> Iterator[OnProgress]:
 
 
 @contextmanager
-def status(console: Console, text: str) -> Iterator[OnText]:
+def status(console: Console, text: str) -> Iterator[Callable[[str], None]]:
     """What is being done, on a terminal only, and a function that changes the text; it goes away at the end."""
     if not console.is_interactive:  # rich would ask for ipywidgets in a notebook
         yield lambda _: None

@@ -26,7 +26,7 @@ from rmc_agents.envs.blame import Blame
 from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import STOPS, WorkerError
 from rmc_agents.envs.registry import make_vector_env
-from rmc_agents.envs.workers import ALWAYS
+from rmc_agents.envs.workers import ALWAYS, WorkerVectorEnv
 from rmc_agents.evaluate import trainings
 from rmc_agents.stream import Lanes
 from rmc_agents.train import cli
@@ -123,6 +123,15 @@ class EarlySuccess(gym.Env):
         self.time += 1
         infos = {"is_success": True} if self.time == 2 else {}
         return np.zeros(1, np.float32), 1.0, self.time == 3, False, infos
+
+
+def test_lanes_that_cannot_be_sent_are_one_line() -> None:
+    def make_lanes(lanes: int, output: Any = sys.stdout) -> VectorEnv:
+        return make_vector_env("recall", lanes)
+
+    with pytest.raises(ValueError, match=r"^env_workers: expected 0 for this environment, which cannot be sent to"):
+        WorkerVectorEnv(make_lanes, 2, 2)
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from rmc_agents import evaluate, load, record_video
 from rmc_agents.config import EnvConfig
 from rmc_agents.evaluate import cli, watch
 from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, env_spec, evaluate_beside_random
-from rmc_agents.evaluate.progress import shown
+from rmc_agents.evaluate.progress import shown, status
 from rmc_agents.evaluate.tables import print_result
 from rmc_agents.runs.texts import keep_text
 
@@ -85,6 +85,14 @@ def test_a_name_with_brackets_is_no_markup(capsys: pytest.CaptureFixture[str]) -
     assert "text:[/b].txt · none" in capsys.readouterr().out
     with shown(Console(force_terminal=True, file=StringIO()), "playing [/b]", 2):
         pass
+
+
+def test_a_notebook_is_not_asked_for_ipywidgets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rich asks from a thread, a moment after its status begins."""
+    console = Console(force_jupyter=True, file=StringIO())
+    monkeypatch.setattr(console, "status", pytest.fail)
+    with status(console, "recording") as show:
+        show("recording: 1 s")
 
 
 def test_errors_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

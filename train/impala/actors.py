@@ -11,6 +11,7 @@ import torch
 
 from rmc_agents.collect import Collector
 from rmc_agents.config import Config
+from rmc_agents.envs.processes import pickled
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.episodes import Episode, from_rows, to_rows
 from rmc_agents.runs import checkpoint
@@ -115,6 +116,13 @@ class Actor:
 
 
 MakeActor = Callable[[int], Actor]
+
+
+def packed(make_actor: MakeActor) -> bytes:
+    """It for other processes. Raises ValueError if it cannot be sent to them."""
+    return pickled(make_actor, "algo: expected another than impala for this environment")
+
+
 """Creates an actor from its index."""
 
 

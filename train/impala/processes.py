@@ -26,12 +26,11 @@ from rmc_agents.envs.processes import (
     Fault,
     describe_death,
     end_all,
-    pickled,
     stop_signals_blocked,
 )
 from rmc_agents.runs import checkpoint
 
-from .actors import Actor, MakeActor
+from .actors import Actor, MakeActor, packed
 from .pool import Arrival, Failure
 
 GRANT = b"g"
@@ -52,7 +51,7 @@ class ProcessEngine:
     """
 
     def __init__(self, make_actor: MakeActor, actors: int, slots: int, parcel_bytes: int, weights_bytes: int) -> None:
-        self._make_actor = pickled(make_actor, "algo: expected another than impala for this environment")
+        self._make_actor = packed(make_actor)
         self._context = ChildContext()
         self._board = WeightsBoard(self._context, weights_bytes)
         self._slots = [

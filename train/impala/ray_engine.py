@@ -16,7 +16,6 @@ from functools import cached_property
 from importlib.metadata import version
 from typing import Any, NamedTuple
 
-import cloudpickle
 import ray
 import torch
 from ray.exceptions import RayError
@@ -24,7 +23,7 @@ from ray.exceptions import RayError
 from rmc_agents.envs.processes import Fault, WorkerError
 from rmc_agents.runs import checkpoint
 
-from .actors import Actor, MakeActor
+from .actors import Actor, MakeActor, packed
 from .pool import Arrival, Failure
 from .ray_cluster import connect
 
@@ -99,11 +98,11 @@ class RayEngine:
         machine, which the network cannot reach.
 
     Raises:
-      ValueError: if no cluster answers, or it has too few CPUs.
+      ValueError: if `make_actor` cannot be pickled, no cluster answers, or it has too few CPUs.
     """
 
     def __init__(self, make_actor: MakeActor, actors: int, address: str | None) -> None:
-        self._make_actor, self._actors = cloudpickle.dumps(make_actor), actors
+        self._make_actor, self._actors = packed(make_actor), actors
         self._placed: dict[int, _RayActor] = {}
         self._remote_host = ray.remote(num_cpus=1, scheduling_strategy="SPREAD")(ActorHost)
         connect(address, actors)

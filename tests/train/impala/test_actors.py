@@ -3,9 +3,11 @@
 import json
 import math
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from multiprocessing import Pipe
 from threading import Thread
 from types import SimpleNamespace
@@ -347,6 +349,11 @@ def test_actors_of_a_script_without_a_guard_are_explained() -> None:
     engine.start(0, None)
     (failure,) = engine.receive(600)
     assert failure.reason.startswith("ended with exit status 1 before its first rollout (a script that uses several")
+
+
+def test_actors_that_cannot_be_sent_are_one_line() -> None:
+    with pytest.raises(ValueError, match=r"^algo: expected another than impala for this environment, which cannot"):
+        processes.ProcessEngine(partial(print, file=sys.stdout), actors=1, slots=1, parcel_bytes=8, weights_bytes=8)
 
 
 def test_the_lanes_of_actors_are_numbered_one_actor_after_the_other() -> None:

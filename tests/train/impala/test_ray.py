@@ -2,6 +2,7 @@
 
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -96,6 +97,11 @@ def node_of(engine: ray_engine.RayEngine, actor: int) -> str:
     report = engine._placed[actor].report
     assert report is not None
     return report.node
+
+
+def test_actors_that_cannot_be_sent_are_one_line() -> None:
+    with pytest.raises(ValueError, match=r"^algo: expected another than impala for this environment, which cannot"):
+        ray_engine.RayEngine(partial(print, file=sys.stdout), 1, None)
 
 
 def test_other_versions_on_a_node_and_an_environments_error_are_reported(
