@@ -10,37 +10,21 @@ The compiled functions take any NamedTuple with the fields `key` and `counter`, 
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numba import njit
-from numba.core.caching import FunctionCache
+
+from rmc_agents import numba_cache
 
 # Without numba's runtime (nothing here allocates) there is no reference counting of the state's arrays, and inlined
 # helpers do not copy the state's hundred fields at every call: together five times faster.
 _OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False, "no_cfunc_wrapper": True}
-# Numba's cache checks the file of a function, but not those of the functions that it calls. So cached code has the time
-# of the newest file in its name.
-_NEWEST = max(path.stat().st_mtime_ns for path in Path(__file__).parent.rglob("*.py"))
-
-
-class _Cache(FunctionCache):
-    """Numba's cache. What cannot be saved is compiled again in the next process."""
-
-    def save_overload(self, *arguments: Any) -> None:
-        with suppress(OSError):  # a full disk
-            super().save_overload(*arguments)
 
 
 def compiled(function: Callable[..., Any], **options: Any) -> Any:
-    """Compiles a function at its first call, or loads the code from numba's cache."""
-    function.__qualname__ += f"_{_NEWEST}"
-    made = njit(**_OPTIONS, **options)(function)
-    with suppress(RuntimeError):  # no folder for the cache can be written
-        made._cache = _Cache(function)
-    return made
+    """Compiles a function at its first call, or loads the code from the cache."""
+    return numba_cache.compiled(function, Path(__file__).parent, **_OPTIONS, **options)
 
 
 def subroutine(function: Callable[..., Any], **options: Any) -> Any:

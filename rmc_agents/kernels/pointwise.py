@@ -9,15 +9,14 @@ ones.
 """
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numba
 import numpy as np
 import torch
-from numba.core.caching import FunctionCache
 from torch import Tensor
+
+from rmc_agents.numba_cache import compiled
 
 float32, int32 = np.float32, np.int32
 LOG2_E = float32(1.44269504)
@@ -29,27 +28,11 @@ OPTIONS: Any = {
     "error_model": "numpy",
     "fastmath": {"reassoc", "contract", "nsz", "arcp"},
 }
-# Numba's cache checks the file of a function, but not those of the functions that it calls. So cached code has the time
-# of the newest file in its name.
-NEWEST = max(path.stat().st_mtime_ns for path in Path(__file__).parent.rglob("*.py"))
-
-
-class Cache(FunctionCache):
-    """Numba's cache. What cannot be saved is compiled again in the next process."""
-
-    def save_overload(self, *arguments: Any) -> None:
-        """Save the code of one signature."""
-        with suppress(OSError):  # a full disk
-            super().save_overload(*arguments)
 
 
 def jit(function: Callable[..., Any], **options: Any) -> Any:
-    """Compiles a function at its first call, or loads the code from numba's cache."""
-    function.__qualname__ += f"_{NEWEST}"
-    compiled = numba.njit(**OPTIONS, **options)(function)
-    with suppress(RuntimeError):  # no folder for the cache can be written
-        compiled._cache = Cache(function)
-    return compiled
+    """Compiles a function at its first call, or loads the code from the cache."""
+    return compiled(function, Path(__file__).parent, **OPTIONS, **options)
 
 
 def is_cached() -> bool:

@@ -2,16 +2,12 @@
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
-from numba.core import caching
 from numba.core.dispatcher import Dispatcher
 
 from helpers import forked
 from rmc_agents import kernels
-from rmc_agents.envs import random_stream
-from rmc_agents.kernels import pointwise
 from rmc_agents.kernels.rmc.fused_attention import attention_kernels
 
 FOLDER = Path(kernels.__file__).parent
@@ -25,21 +21,6 @@ def is_inlined(function: Dispatcher) -> bool:
 def compiled_functions(module: str) -> list[Dispatcher]:
     found = vars(import_module(f"rmc_agents.kernels.{module}")).values()
     return [each for each in found if isinstance(each, Dispatcher)]
-
-
-@pytest.mark.parametrize("jit", [pointwise.jit, random_stream.compiled])
-def test_a_full_disk_or_none_for_the_cache_stops_nothing(jit: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
-        raise OSError("no space left")
-
-    monkeypatch.setattr(caching.IndexDataCacheFile, "save", full)
-    cached = jit(lambda x: x + 1)
-    assert cached(1) == 2
-    assert cached._cache.cache_path is not None
-    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
-    alone = jit(lambda x: x + 2)
-    assert alone(1) == 3
-    assert alone._cache.cache_path is None
 
 
 @pytest.mark.parametrize("module", MODULES)
