@@ -172,13 +172,19 @@ class ChildContext(Context):
     Elsewhere they are spawned: macOS's libraries do not survive a fork.
 
     Raises:
-      ValueError: if the path of the folder for temporary files is too long for the server's socket.
+      ValueError: if the path of the folder for temporary files is too long for the server's socket, or this process may
+        not start others.
     """
 
     Process = Child
 
     def __init__(self) -> None:
         super().__init__()
+        if current_process().daemon:
+            raise ValueError(
+                "this process is daemonic, as those of multiprocessing.Pool are, and may not start others: take jobs=1 "
+                "and no workers, or start it by concurrent.futures.ProcessPoolExecutor"
+            )
         folder = tempfile.gettempdir()
         if sys.platform == "linux" and (length := len(os.fsencode(folder))) > LONGEST_TEMPORARY:
             raise ValueError(f"TMPDIR: expected at most {LONGEST_TEMPORARY} bytes, got {length}: {folder}")

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from multiprocessing import active_children
+from multiprocessing import current_process
 from typing import Literal
 
 import cloudpickle
@@ -24,7 +24,7 @@ MIN_PARTS = 8  # from which "auto" uses several processes: with fewer, starting 
 Part = Callable[..., Episodes]
 """A part of an evaluation, called with `on_progress`."""
 Jobs = int | Literal["auto"]
-"""A number of processes; auto: one per physical core if there are enough parts."""
+"""A number of processes; auto: one per physical core if there are enough parts, and this process may start others."""
 
 
 def play_all(
@@ -42,7 +42,8 @@ def play_all(
       WorkerError: if a process fails otherwise, or dies.
     """
     if jobs == "auto":
-        processes = cpu_cores() if device.type == "cpu" and len(parts) >= MIN_PARTS else 1
+        is_alone = device.type != "cpu" or len(parts) < MIN_PARTS or current_process().daemon
+        processes = 1 if is_alone else cpu_cores()
     else:
         processes = checked_int("jobs", jobs, 1)
     processes = min(processes, len(parts))
@@ -73,12 +74,11 @@ def play_all(
 @contextmanager
 def _pool(jobs: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that end with this context, at once if it ends with an exception."""
-    before = active_children()
     pool = ProcessPoolExecutor(jobs, ChildContext(), torch.set_num_threads, (1,))
     try:
         yield pool
     except BaseException:
-        for process in set(active_children()) - set(before):
+        for process in list(pool._processes.values()):  # only these: the program may have others
             process.kill()
         raise
     finally:

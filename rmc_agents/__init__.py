@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from rmc_agents.cores import RelationalRNN as RelationalRNN
     from rmc_agents.cores import Transformer as Transformer
     from rmc_agents.cores.registry import register_core as register_core
+    from rmc_agents.distributions import NotFinite as NotFinite
     from rmc_agents.encoders import register_encoder as register_encoder
     from rmc_agents.envs.making import make_env as make_env
+    from rmc_agents.envs.processes import EnvError as EnvError
+    from rmc_agents.envs.processes import WorkerError as WorkerError
     from rmc_agents.evaluate.compare import compare as compare
     from rmc_agents.evaluate.episodes import UniformPolicy as UniformPolicy
     from rmc_agents.evaluate.export import export as export
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from rmc_agents.evaluate.scoring import record_replay as record_replay
     from rmc_agents.evaluate.scoring import record_video as record_video
     from rmc_agents.player import Player as Player
+    from rmc_agents.runs.checkpoint import CheckpointError as CheckpointError
     from rmc_agents.runs.saved import load as load
     from rmc_agents.spaces import SpaceSpec as SpaceSpec
     from rmc_agents.train.own_loss import register_loss as register_loss
@@ -55,13 +59,16 @@ if TYPE_CHECKING:
 _HOMES = {
     "ActorCritic": "agent",
     "AgentOutput": "types",
+    "CheckpointError": "runs.checkpoint",
     "Collector": "collect",
     "Config": "config",
     "Core": "cores",
+    "EnvError": "envs.processes",
     "Feedforward": "cores",
     "GRU": "cores",
     "LSTM": "cores",
     "MinGRU": "cores",
+    "NotFinite": "distributions",
     "OutputWithRewards": "types",
     "Player": "player",
     "RMC": "cores",
@@ -72,6 +79,7 @@ _HOMES = {
     "TimeStep": "types",
     "Transformer": "cores",
     "UniformPolicy": "evaluate.episodes",
+    "WorkerError": "envs.processes",
     "ablate_memory": "evaluate.scoring",
     "compare": "evaluate.compare",
     "evaluate": "",

@@ -5,14 +5,8 @@ episodes and judged on others. The global random generators are restored, so the
 without evaluation.
 """
 
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
-
-import numpy as np
-import torch
 
 from rmc_agents.config import Config
 from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
@@ -22,6 +16,7 @@ from rmc_agents.evaluate.parallel import Jobs
 from rmc_agents.evaluate.scoring import evaluating
 from rmc_agents.evaluate.statistics import Statistics
 from rmc_agents.formatting import counted, with_interval
+from rmc_agents.kernels.modes import untouched_generators
 from rmc_agents.runs.best import best_of
 
 from .trainer import Trainer
@@ -125,15 +120,3 @@ class Evaluator:
         if statistics.accuracy is None or not self._trainer.config.train.is_supervised:
             return statistics.mean_return > self._best.mean_return
         return self._best.accuracy is None or statistics.accuracy > self._best.accuracy
-
-
-@contextmanager
-def untouched_generators() -> Iterator[None]:
-    """Context that restores the global random generators, because custom environments may use them."""
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        with torch.random.fork_rng(range(torch.cuda.device_count())):
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(legacy)  # noqa: NPY002

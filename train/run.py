@@ -1,5 +1,6 @@
 """`rmc.train` and `rmc.resume`: a run from its settings, or from a checkpoint."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict
@@ -40,6 +41,15 @@ from .trainer import Trainer
 
 _training = RLock()  # held by a training: a callback may train as well, another thread may not
 
+
+def _unlock() -> None:
+    """In a new process, which has none of its parent's threads."""
+    global _training  # noqa: PLW0603
+    _training = RLock()
+
+
+os.register_at_fork(after_in_child=_unlock)
+
 __all__ = ["Callback", "Progress", "Run", "resume", "train"]
 
 
@@ -47,7 +57,7 @@ def train(
     config: Config | Mapping[str, Any],
     *,
     env: OwnEnv | None = None,
-    run_dir: Path | str | None = None,
+    run_dir: str | PathLike[str] | None = None,
     callback: Callback | None = None,
     console: Console | None = None,
     track: str | MakeTracker | None = None,
@@ -106,11 +116,11 @@ def train(
 
 
 def resume(
-    run: Path | str,
+    run: str | PathLike[str],
     settings: Mapping[str, Any] | Callable[[Config], Config] | None = None,
     *,
     env: OwnEnv | None = None,
-    run_dir: Path | str | None = None,
+    run_dir: str | PathLike[str] | None = None,
     trust: bool = False,
     callback: Callback | None = None,
     console: Console | None = None,
@@ -166,7 +176,7 @@ def resume(
                 return RunLoop(trainer, folder, saved, observers).run()
 
 
-def _check_folder(run_dir: Path | str | None) -> None:
+def _check_folder(run_dir: str | PathLike[str] | None) -> None:
     if run_dir == "":
         raise ValueError("run_dir: expected a folder's name, got an empty one")
     if run_dir is not None:

@@ -1,9 +1,12 @@
-"""Torch's modes: tracing, autocast, inference, gradients, threads, and eval mode; and the process's memory."""
+"""Torch's modes (tracing, autocast, inference, gradients, threads, eval); the process's random numbers and memory."""
 
 import ctypes
+import random
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from threading import Lock, get_ident
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -53,27 +56,64 @@ def undisturbed() -> Iterator[None]:
         yield
 
 
+_lock = Lock()
+_torch_threads_before: dict[int, int] = {}  # torch_threads, for each of Python's threads: the number before
+_modes_before: dict[int, tuple[int, list[tuple[nn.Module, bool]]]] = {}  # eval_mode, by id: users, modes before
+
+
 @contextmanager
 def torch_threads(number: int) -> Iterator[None]:
-    """Context with this number of CPU threads for torch; restores the previous number at its end."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
+    """Context with this number of CPU threads for torch; restores the previous number at its end.
+
+    New threads of Python take torch's last number, so one that comes while others are in this context restores theirs.
+    """
+    thread = get_ident()
+    with _lock:
+        before, is_outermost = torch.get_num_threads(), thread not in _torch_threads_before
+        if is_outermost:
+            before = next(iter(_torch_threads_before.values()), before)
+            _torch_threads_before[thread] = before
+        torch.set_num_threads(number)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        with _lock:
+            torch.set_num_threads(before)
+            if is_outermost:
+                del _torch_threads_before[thread]
 
 
 @contextmanager
 def eval_mode(module: nn.Module) -> Iterator[None]:
-    """Context in which a module is in eval mode. Afterwards each of its parts has its own mode again."""
-    modes = [(part, part.training) for part in module.modules()]
-    module.eval()
+    """Context in which a module is in eval mode. Afterwards each of its parts has its own mode again; if several
+    threads are in this context with the module, when the last of them leaves."""
+    key = id(module)
+    with _lock:
+        users, modes = _modes_before.get(key) or (0, [(part, part.training) for part in module.modules()])
+        _modes_before[key] = users + 1, modes
+        module.eval()
     try:
         yield
     finally:
-        for part, mode in modes:
-            part.training = mode
+        with _lock:
+            users, modes = _modes_before.pop(key)
+            if users > 1:
+                _modes_before[key] = users - 1, modes
+            else:
+                for part, mode in modes:
+                    part.training = mode
+
+
+@contextmanager
+def untouched_generators() -> Iterator[None]:
+    """Context that restores the global random generators, because custom environments may use them."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(legacy)  # noqa: NPY002
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h

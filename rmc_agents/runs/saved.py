@@ -1,7 +1,7 @@
 """Loading and saving agents: from runs, checkpoints, exported files and pretrained policies."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -157,7 +157,7 @@ def _open_agent(path: Path, device: torch.device) -> SavedAgent[ActorCritic]:
     tree = checkpoint.load(path)
     with checkpoint.opening(path, passing=NotRegistered):
         config, spec = to_settings(tree)
-        with torch.random.fork_rng(devices=()):  # the initial weights are replaced: they must not use up random numbers
+        with _drawing_privately(config):  # the initial weights are replaced
             agent = ActorCritic.from_config(spec, config.core, config.agent)
         agent.load_state_dict(tree["agent"])
         check_like(tree["frames"], 0, "frames")
@@ -171,7 +171,7 @@ def to_settings(tree: dict[str, Any]) -> tuple[Config, SpaceSpec]:
     Any exception means that they do not (see `checkpoint.opening`).
     """
     config, spec = Config().updated(tree["config"], "config"), SpaceSpec.from_fields(tree["spec"])
-    with torch.random.fork_rng(devices=()) if config.has_own_parts else _without_allocating():
+    with _drawing_privately(config) if config.has_own_parts else _without_allocating():
         expected = weights_like(ActorCritic.from_config(spec, config.core, config.agent))
     check_like(tree["agent"], expected, "agent")
     return config, spec
@@ -185,6 +185,28 @@ def weights_like(module: nn.Module) -> dict[str, Any]:
     weights = module.state_dict()
     weights |= {name: unbounded(buffer) for name, buffer in module.named_buffers() if name in weights}
     return {name: ANYTHING if name.endswith(EXTRA_STATE) else weight for name, weight in weights.items()}
+
+
+def _drawing_privately(config: Config) -> AbstractContextManager[object]:
+    """Context in which the initial weights of an agent leave the global random numbers as they were.
+
+    Those of built-in parts do not touch them: other threads may be drawing.
+    """
+    return torch.random.fork_rng(devices=()) if config.has_own_parts else _OwnGenerator()
+
+
+class _OwnGenerator(TorchFunctionMode):
+    """Draws initial weights from a generator of its own: `torch.nn.init` passes on `generator=None`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._generator = torch.Generator()
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if "generator" in kwargs and kwargs["generator"] is None:
+            kwargs = kwargs | {"generator": self._generator}
+        return function(*args, **kwargs)
 
 
 @contextmanager

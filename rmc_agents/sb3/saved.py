@@ -15,6 +15,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from torch import nn
 from torch.distributions import Normal
 
+from rmc_agents.kernels.modes import untouched_generators
 from rmc_agents.registry import NotRegistered
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.types import AgentOutput, State, TimeStep, map_leaves
@@ -38,7 +39,8 @@ def load_model(algo: str, path: Path, device: torch.device, env: VecEnv | None =
       ValueError: if it cannot be opened.
     """
     try:
-        return ALGORITHMS[algo].load(path, env=env, device=device)
+        with untouched_generators():  # it seeds them
+            return ALGORITHMS[algo].load(path, env=env, device=device)
     except NotRegistered:
         raise
     except Exception as error:  # unpickling may raise anything

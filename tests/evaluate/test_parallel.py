@@ -4,7 +4,8 @@ import os
 import signal
 import sys
 from functools import partial
-from multiprocessing import active_children
+from multiprocessing import active_children, current_process
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from helpers import forked
 from rmc_agents.agent import ActorCritic
 from rmc_agents.envs.processes import EnvError, WorkerError
 from rmc_agents.evaluate import episodes as evaluation
@@ -83,3 +85,26 @@ def test_a_part_that_fails_ends_all(part: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"out of order|has ended; try --jobs 1 \(.*`if __name__"):
         play_all([part, part], "recall", 2, CPU)
     assert not active_children()
+
+
+@pytest.mark.slow
+def test_a_part_that_fails_ends_no_other_process_of_the_program(tmp_path: Path) -> None:
+    others: list[forked.Program] = []
+
+    def start_another(_: int) -> None:
+        others.append(forked.Program("import time; time.sleep(600)", (), tmp_path / "log"))
+
+    with pytest.raises(EnvError):
+        play_all([*[Part()] * 4, failing], "recall", 2, CPU, start_another)
+    assert [other.returncode for other in others] == [None] * len(others) != []
+    for other in others:
+        other.send_signal(signal.SIGKILL)
+        other.wait()
+
+
+def test_a_process_that_may_start_no_others_plays_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a worker of multiprocessing.Pool."""
+    monkeypatch.setitem(current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    assert len(play_all([Part()] * 9, "recall", "auto", CPU)) == 9
+    with pytest.raises(ValueError, match=r"this process is daemonic, .*: take jobs=1 and no workers"):
+        play_all([Part()] * 9, "recall", 2, CPU)

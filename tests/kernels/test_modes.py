@@ -5,6 +5,7 @@ import platform
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from helpers import forked
 from helpers.scans import CORES, EVERY_SCAN, INPUT, LANES, STEPS, build, case
 from rmc_agents.cores import RMC, RNN, Core
 from rmc_agents.kernels.lookup import rectified_lookup
+from rmc_agents.kernels.modes import eval_mode, torch_threads
 from rmc_agents.kernels.products import rectified_linear
 from rmc_agents.kernels.rnn.fused import RNNTape
 from rmc_agents.kernels.tape import KEPT, Tape
@@ -331,3 +333,30 @@ def test_freed_memory_is_not_asked_for_again(tmp_path: Path) -> None:
         print(faults[-1] - faults[20])
     """
     assert int(forked.run(program, log=tmp_path / "log")) < 1000
+
+
+def test_several_threads_share_eval_mode() -> None:
+    module = nn.Dropout()
+    first, second = eval_mode(module), eval_mode(module)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not module.training
+    second.__exit__(None, None, None)
+    assert module.training
+
+
+def test_several_threads_leave_torch_its_number_of_threads() -> None:
+    """New threads take the last number that was set."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        with ThreadPoolExecutor(1) as one, ThreadPoolExecutor(1) as other, ThreadPoolExecutor(1) as later:
+            users = [(pool, torch_threads(1)) for pool in (one, other)]
+            for pool, context in users:
+                pool.submit(context.__enter__).result()
+            for pool, context in users:
+                pool.submit(context.__exit__, None, None, None).result()
+            assert later.submit(torch.get_num_threads).result() == 3
+    finally:
+        torch.set_num_threads(before)

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from rmc_agents import encoders
 from rmc_agents.agent import ActorCritic
-from rmc_agents.config import Config
+from rmc_agents.config import CORES, Config
 from rmc_agents.cores import Core, register_core
 from rmc_agents.encoders import Encoder
 from rmc_agents.envs.own import own_id
@@ -18,6 +18,7 @@ from rmc_agents.registry import NotRegistered
 from rmc_agents.runs.saved import (
     Provenance,
     SavedAgent,
+    _OwnGenerator,
     _WithoutValues,
     given_env,
     load,
@@ -193,3 +194,20 @@ def test_a_named_environment_is_the_one_of_evaluations_with_the_arguments_of_the
     assert arguments("mine:Walk", "other:Walk", {}) == {}
     assert arguments("text:a", "text:b", {}) == {"part": "heldout", "steps": 10_000}
     assert arguments("text:a", "text-all:a", {}) == {"steps": 10_000}
+
+
+@pytest.mark.parametrize("spec", [SPEC, SpaceSpec((5, 5, 3), "uint8", 255.0, 2)])
+def test_new_weights_that_a_file_replaces_use_up_no_random_numbers(spec: SpaceSpec) -> None:
+    """Restoring the generator afterwards would also take back what other threads have drawn meanwhile."""
+    state = torch.get_rng_state()
+    for core in CORES:
+        with _OwnGenerator():
+            ActorCritic(spec, core)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_agent_of_built_in_parts_is_opened_beside_threads_that_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "set_rng_state", None)
+    state = torch.get_rng_state()
+    load("recall-rmc", device="cpu")
+    assert torch.equal(torch.get_rng_state(), state)

@@ -1,6 +1,7 @@
 """Stable-Baselines3's algorithms in rmc-train: run folders, settings and errors like those of our own."""
 
 import json
+import random
 import shutil
 import signal
 import subprocess
@@ -373,3 +374,16 @@ def test_a_missing_extra_is_one_line(trained: Path, tmp_path: Path) -> None:
     assert process.returncode == 4
     assert output.count("pip install 'rmc-agents[sb3]'") == 2
     assert output.count("\n") == 2
+
+
+def test_global_generators_are_as_before(tmp_path: Path) -> None:
+    """Stable-Baselines3 seeds them in training, and when it opens an archive."""
+
+    def states() -> tuple[Any, ...]:
+        return random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist()  # noqa: NPY002
+
+    before, run_dir = states(), tmp_path / "run"
+    assert train("--env", "recall", "--algo", "sb3-ppo", "--total-frames", "80", "--run-dir", str(run_dir)) == 0
+    assert states() == before
+    load_policy(run_dir, CPU, trust=True)
+    assert states() == before

@@ -1,9 +1,11 @@
 """Training from Python: a custom environment in any form, and a callback that observes and may end the run."""
 
 import json
+import os
 import signal
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from io import StringIO
 from pathlib import Path
@@ -25,6 +27,7 @@ from rmc_agents.evaluate.curves import read_curve
 from rmc_agents.kernels.modes import torch_threads
 from rmc_agents.runs import folder
 from rmc_agents.train import distributed, loop
+from rmc_agents.train import run as run_module
 from rmc_agents.train.run import Progress, resume, train
 from rmc_agents.train.stopping import StopSignals
 
@@ -285,6 +288,16 @@ def test_two_threads_do_not_train_at_a_time(tmp_path: Path) -> None:
     train(SMALL, env=Walk, run_dir=tmp_path / "one", console=QUIET, callback=train_too)
     assert len(refused) == 1
     train(SMALL | {"total_frames": 20}, env=Walk, run_dir=tmp_path / "later", console=QUIET)
+
+
+@pytest.mark.filterwarnings("ignore:This process")  # is multi-threaded
+def test_a_fork_trains_while_a_thread_of_its_parent_does() -> None:
+    with ThreadPoolExecutor(1) as other:
+        other.submit(run_module._training.acquire).result()
+        if (child := os.fork()) == 0:
+            os._exit(0 if run_module._training.acquire(blocking=False) else 1)
+        other.submit(run_module._training.release).result()
+    assert os.waitpid(child, 0)[1] == 0
 
 
 @pytest.mark.parametrize(

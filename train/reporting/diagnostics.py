@@ -18,9 +18,8 @@ from torch.utils.tensorboard import SummaryWriter
 from rmc_agents.agent import ActorCritic
 from rmc_agents.collect import Collector
 from rmc_agents.cores.inspection import Inspection, attention_columns, inspect
-from rmc_agents.kernels.modes import eval_mode
+from rmc_agents.kernels.modes import eval_mode, untouched_generators
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.train.evaluating import untouched_generators
 from rmc_agents.types import Distribution, TimeStep, at, map_leaves
 
 MAX_STEPS = 512  # of all lanes for which states, gates and attention are recomputed: a Transformer's states are large

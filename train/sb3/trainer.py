@@ -22,6 +22,7 @@ from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.returned_values import check_finite
 from rmc_agents.episodes import EndedEpisodes, Episode
 from rmc_agents.files import write_atomically
+from rmc_agents.kernels.modes import untouched_generators
 from rmc_agents.losses import Metrics
 from rmc_agents.runs import archive, checkpoint
 from rmc_agents.runs.folder import BEST
@@ -73,8 +74,9 @@ class Sb3Trainer(Trainer):
         self.frames, self.updates = 0, 0
         with ExitStack() as on_error:
             on_error.callback(self.lanes.close)
+            on_error.enter_context(untouched_generators())  # Stable-Baselines3 seeds them, and draws from them
             self._take(make_model(self.config, self.lanes, device))
-            on_error.pop_all()
+            self._at_end = on_error.pop_all()
 
     def _take(self, model: OnPolicyAlgorithm) -> None:
         """Use this model, with new episodes."""
@@ -119,8 +121,8 @@ class Sb3Trainer(Trainer):
         return lines
 
     def close(self) -> None:
-        """Close the environments."""
-        self.lanes.close()
+        """Close the environments, and restore the global random generators."""
+        self._at_end.close()
 
     def save(self, run_dir: Path, seconds: float) -> Path:
         """Save the model's archive in a run's folder; `seconds` is the training time so far."""
