@@ -9,6 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from multiprocessing import current_process, parent_process, resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -28,6 +29,7 @@ else:
 
 PRELOADED = (__name__.partition(".")[0] + ".", "numba.", "scipy.")
 """Packages whose modules the server of forks imports: numba's kernels need most of it when the first one is loaded."""
+CONTROL_GROUPS, OWN_CONTROL_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 SECONDS_TO_END = 5.0  # grace period before a process is killed
 SECONDS_TO_MEASURE = 0.5
 GUARD = "a script that uses several processes needs the usual `if __name__ == '__main__':`"
@@ -89,10 +91,26 @@ def cpu_cores() -> int:
     """Physical cores available to this process, at least 1, limited by its affinity and container."""
     physical = psutil.cpu_count(logical=False) or os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else physical
-    with suppress(OSError, ValueError):
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        allowed = min(allowed, int(quota) // int(period))
-    return max(1, min(physical, allowed))
+    quotas = _limits("cpu.max"), _limits("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    return max(1, min(physical, allowed, *(int(quota / period) for quota, period in chain(*quotas) if quota > 0)))
+
+
+def available_memory() -> int:
+    """Bytes that this process and those that it starts may still use on this machine, limited by the container."""
+    own = psutil.Process().memory_info().rss
+    limits = (limit for (limit,) in chain(_limits("memory.max"), _limits("memory.limit_in_bytes")))
+    return min(psutil.virtual_memory().available, *(int(limit) - own for limit in limits))
+
+
+def _limits(*files: str) -> Iterator[list[float]]:
+    """The numbers in these files of this process's control groups, of version 1 or 2, and in all those around them."""
+    with suppress(OSError):
+        for line in OWN_CONTROL_GROUPS.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            group = (top := CONTROL_GROUPS / controllers) / path.lstrip("/")
+            for folder in (group, *group.parents)[: len(group.parts) - len(top.parts) + 1]:
+                with suppress(OSError, ValueError):  # ValueError: "max"
+                    yield [float(number) for file in files for number in (folder / file).read_text().split()]
 
 
 def idle_cpus() -> int:
@@ -154,6 +172,11 @@ class Child(Process):
         super().__init__(*args, **kwargs)
         self._environ = dict(os.environ)  # the server has that of its own start
 
+    def start(self) -> None:
+        """Start it. Raises WorkerError if no process can be started."""
+        with _explained():
+            super().start()
+
     def run(self) -> None:
         """The main function of the new process."""
         os.environ.clear()
@@ -191,7 +214,8 @@ class ChildContext(Context):
         main = sys.modules["__main__"]
         if getattr(main, "__file__", None) == "<stdin>":  # `python < file`: processes would try to import that
             del main.__file__
-        _start_resource_tracker()
+        with _explained():
+            _start_resource_tracker()
         self.set_forkserver_preload([name for name in sys.modules if name.startswith(PRELOADED)])
 
     def start(self, target: Callable[..., None], *arguments: Any, daemon: bool = True) -> tuple[Connection, Child]:
@@ -201,16 +225,23 @@ class ChildContext(Context):
         `daemon` can have processes of its own.
 
         Raises:
-          WorkerError: if the server that forks processes has been killed.
+          WorkerError: as `Child.start`.
         """
         ours, theirs = self.Pipe()
         with theirs:
             process = Child(target=target, args=(*arguments, theirs), daemon=daemon)
-            try:
-                process.start()
-            except EOFError as error:
-                raise WorkerError("the process that starts others was killed (is there enough memory?)") from error
+            process.start()
         return ours, process
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Context that starts a process. Raises WorkerError if the server of forks has ended, or a limit is reached."""
+    try:
+        yield
+    except (EOFError, BlockingIOError) as error:
+        reason = "is there enough memory, and may this user have more processes: ulimit -u?"
+        raise WorkerError(f"a process cannot be started ({reason})") from error
 
 
 def _start_resource_tracker() -> None:

@@ -18,7 +18,7 @@ from rmc_agents import plugins
 from rmc_agents.command_line import say
 from rmc_agents.config import Config
 from rmc_agents.files import write_atomically
-from rmc_agents.runs.folder import CONFIG, LOCK, RunFolder, has_checkpoints
+from rmc_agents.runs.folder import CONFIG, LOCK, InUse, RunFolder, has_checkpoints
 
 from . import trainings
 from .summary import read_evaluated
@@ -61,15 +61,18 @@ class Training:
         if self._process is None:
             if self.stopped:
                 return True
-            if is_in_use(folder):
+            try:
+                if is_in_use(folder):
+                    raise InUse(folder)
+                if is_finished(folder):
+                    return True
+                verb = "continues" if has_checkpoints(folder) else "begins"
+                self._process = start(self.job, self._trust)
+            except InUse as error:  # also if another has begun since
                 if not self._waits:
-                    self._say(f"waits: {folder} is in use by another training")
+                    self._say(f"waits: {error}")
                 self._waits = True
                 return False
-            if is_finished(folder):
-                return True
-            verb = "continues" if has_checkpoints(folder) else "begins"
-            self._process = start(self.job, self._trust)
             self._say(f"{verb}, see {folder / LOG}")
         if self._process.poll() is None:
             return False

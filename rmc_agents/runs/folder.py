@@ -37,7 +37,16 @@ PACKAGES = ("rmc-agents", "torch", "numpy", "numba", "gymnasium", "minigrid", "s
 SB3_PACKAGES = ("stable-baselines3", "sb3-contrib")
 
 
+SECONDS_TO_LOOK = 0.5  # in which others that only look whether the folder is in use release its lock
 MAX_LETTERS = 100  # of the environment and the core in a folder's name; file systems allow 255 bytes
+
+
+class InUse(ValueError):
+    """Another process trains in a folder, or its lock was left where no file system releases those of killed ones."""
+
+    def __init__(self, path: Path, advice: str = "") -> None:
+        left = f"if none runs, as when it was killed on another machine, remove {path / LOCK}"
+        super().__init__(f"{path} is in use by another training{advice} ({left})")
 
 
 class RunFolder:
@@ -48,7 +57,8 @@ class RunFolder:
       resuming: whether to continue the run in the folder; a new run needs a folder without one.
 
     Raises:
-      ValueError: if another process trains in it, a new run would overwrite an old one, or its name is not UTF-8.
+      InUse: if another process trains in it.
+      ValueError: if a new run would overwrite an old one, or its name is not UTF-8.
       OSError: if it cannot be made or written to.
     """
 
@@ -63,10 +73,9 @@ class RunFolder:
         path.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(path / LOCK)
         try:
-            self._lock.acquire(blocking=False)
+            self._lock.acquire(timeout=SECONDS_TO_LOOK)
         except Timeout:
-            instead = "" if resuming else ", or choose another --run-dir"
-            raise ValueError(f"{path} is in use by another rmc-train; wait for it{instead}") from None
+            raise InUse(path, "; wait for it" + ("" if resuming else ", or choose another --run-dir")) from None
         if not resuming:
             try:
                 check_unused(path)

@@ -8,12 +8,24 @@ import tempfile
 import threading
 import time
 from multiprocessing.connection import Connection
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import psutil
 import pytest
 
-from rmc_agents.envs.processes import STOPS, ChildContext, idle_cpus, stop_signals_blocked
+from rmc_agents.envs import processes
+from rmc_agents.envs.processes import (
+    STOPS,
+    Child,
+    ChildContext,
+    Process,
+    WorkerError,
+    available_memory,
+    cpu_cores,
+    idle_cpus,
+    stop_signals_blocked,
+)
 
 
 def report(connection: Connection) -> None:
@@ -84,3 +96,50 @@ def test_a_temporary_folder_with_a_long_path_is_refused(monkeypatch: pytest.Monk
     monkeypatch.setattr(tempfile, "tempdir", "/x" + "é" * 37)
     with pytest.raises(ValueError, match=r"^TMPDIR: expected at most 75 bytes, got 76: /x"):
         ChildContext()
+
+
+@pytest.mark.parametrize("error", [EOFError, BlockingIOError])
+def test_a_process_that_cannot_be_started_is_one_line(error: type[Exception], monkeypatch: pytest.MonkeyPatch) -> None:
+    """EOFError: the server of forks has ended."""
+
+    def start(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(Process, "start", start)
+    with pytest.raises(WorkerError, match=r"a process cannot be started .*ulimit -u"):
+        Child().start()
+
+
+@pytest.mark.parametrize(
+    ("own", "files"),
+    [
+        (
+            "0::/jobs/1/step",
+            {"jobs/1/cpu.max": "150000 100000", "jobs/1/memory.max": "max", "memory.max": "9000000000"},
+        ),
+        (
+            "5:cpu,cpuacct:/jobs/1\n4:memory:/hosts\n0::/",
+            {
+                "cpu,cpuacct/jobs/1/cpu.cfs_quota_us": "150000",
+                "cpu,cpuacct/jobs/1/cpu.cfs_period_us": "100000",
+                "cpu,cpuacct/cpu.cfs_quota_us": "-1",
+                "cpu,cpuacct/cpu.cfs_period_us": "100000",
+                "memory/memory.limit_in_bytes": "9000000000",
+            },
+        ),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_limits_of_control_groups_are_seen(
+    own: str, files: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in {"own": own, **files}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    monkeypatch.setattr(processes, "CONTROL_GROUPS", tmp_path)
+    monkeypatch.setattr(processes, "OWN_CONTROL_GROUPS", tmp_path / "own")
+    monkeypatch.setattr(psutil, "cpu_count", lambda logical: 8)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=10**12))
+    assert cpu_cores() == 1
+    assert 0 < available_memory() < 9_000_000_000

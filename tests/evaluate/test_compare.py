@@ -27,7 +27,7 @@ from rmc_agents.evaluate.curves import MAX_POINTS, Curve, at_frames, read_curve,
 from rmc_agents.evaluate.plot import check_marks, plot
 from rmc_agents.evaluate.scheduler import Job, Training
 from rmc_agents.evaluate.statistics import Episodes, Statistics
-from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG, RunFolder
+from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG, InUse, RunFolder
 from rmc_agents.train.loop import Run
 
 pytestmark = pytest.mark.usefixtures("forked_trainings")
@@ -389,20 +389,26 @@ def test_a_folder_in_use_is_waited_for_and_says_so(tmp_path: Path, capsys: pytes
         summary = {"frames": 1, "seconds": 1.0, "frames_per_second": 1.0, "evaluation": evaluation}
         (job.folder / "summary.json").write_text(json.dumps(summary))
     assert training.has_ended(), "what the other one trained is taken"
-    assert capsys.readouterr().out == f"a-seed0 waits: {job.folder} is in use by another training\n"
+    assert capsys.readouterr().out == f"a-seed0 waits: {InUse(job.folder)}\n"
 
 
 def test_a_training_that_finds_another_in_its_folder_waits_for_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one has taken the folder after this one was started, and before it could."""
-    statuses = iter([2, 0])
-    monkeypatch.setattr(scheduler, "start", lambda *_: SimpleNamespace(poll=lambda: 0, returncode=next(statuses)))
+    """The other one has taken the folder before this one was started, or after that and before it could."""
+    statuses = iter([None, 2, 0])
+
+    def start(*_: object) -> SimpleNamespace:
+        if (status := next(statuses)) is None:
+            raise InUse(job.folder)
+        return SimpleNamespace(poll=lambda: 0, returncode=status)
+
+    monkeypatch.setattr(scheduler, "start", start)
     job = Job("a", tmp_path / "a-seed0", Config())
     training = Training(job, Console(), trust=False)
-    is_in_use = iter([False, True, True, False])
+    is_in_use = iter([False, False, True, True, False])
     monkeypatch.setattr(scheduler, "is_in_use", lambda folder: next(is_in_use))
-    assert [training.has_ended() for _ in range(3)] == [False, False, True]
+    assert [training.has_ended() for _ in range(4)] == [False, False, False, True]
     assert training.status == 0
     assert "a-seed0 waits: " in capsys.readouterr().out
 

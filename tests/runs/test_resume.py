@@ -4,11 +4,13 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 from gymnasium.vector import SyncVectorEnv
 
 from helpers import wandering  # noqa: F401  # registers an environment whose state cannot be saved
@@ -21,7 +23,7 @@ from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import export, watch
 from rmc_agents.evaluate.statistics import EVALUATION_SEED
-from rmc_agents.runs import checkpoint
+from rmc_agents.runs import checkpoint, folder
 from rmc_agents.runs.folder import RunFolder, check_resumable
 from rmc_agents.stream import Lanes, seed_after
 from rmc_agents.train import cli
@@ -159,6 +161,20 @@ def test_the_folder_is_free_again_afterwards(tmp_path: Path) -> None:
         RunFolder(tmp_path, resuming=False)
     RunFolder(tmp_path, resuming=False).__exit__()
     assert first.path == tmp_path, "it is still there, but its lock is not"
+
+
+def test_a_glance_at_the_folder_by_another_process_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folder, "SECONDS_TO_LOOK", 60)
+    glance = FileLock(tmp_path / ".lock")
+    glance.acquire()
+    with ThreadPoolExecutor(1) as other:
+        made = other.submit(RunFolder, tmp_path, resuming=False)
+        with pytest.raises(TimeoutError):
+            made.result(timeout=0.2)
+        glance.release()
+        other.submit(made.result().__exit__).result()
 
 
 def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def test_a_run_folder_is_not_overwritten_nor_shared(tmp_path: Path, capsys: pyte
     assert train("--run-dir", str(run_dir), "--total-frames", "40") == 0
     with RunFolder(run_dir, resuming=True):  # as another process would
         assert resume(run_dir) == 2
-    assert "in use by another rmc-train" in capsys.readouterr().err
+    assert "in use by another training; wait for it" in capsys.readouterr().err
     assert train("--run-dir", str(run_dir)) == 2
     assert "already holds a run" in capsys.readouterr().err
     (run_dir / FOLDER).rename(tmp_path / "moved")

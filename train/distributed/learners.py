@@ -27,6 +27,7 @@ from rmc_agents.envs.processes import (
     ChildContext,
     Fault,
     WorkerError,
+    available_memory,
     cpu_cores,
     describe_death,
     end_all,
@@ -83,7 +84,7 @@ def _most_learners(config: Config) -> int:
 
 def _room() -> int:
     """Number of learners that fit in memory."""
-    return psutil.virtual_memory().available // BYTES_OF_LEARNER
+    return available_memory() // BYTES_OF_LEARNER
 
 
 def _check(config: Config, number: int, device: torch.device) -> None:
