@@ -27,6 +27,8 @@ def compiled(function: Callable[..., Any], folder: Path, **options: Any) -> Any:
     function.__qualname__ += f"_{_newest(folder)}"
     made = numba.njit(**options)(function)
     with suppress(RuntimeError):  # no folder for the cache can be written
+        if not numba.config.CACHE_DIR:
+            Path.home()  # raises where there is none, and numba would make a folder named "~"
         made._cache = Cache(function)
     return made
 

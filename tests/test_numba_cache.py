@@ -78,3 +78,13 @@ def test_files_that_another_user_may_not_read_are_written_again(monkeypatch: pyt
         context.setattr(Files, "load", denied)
         assert not loads(adder())
     assert loads(adder())
+
+
+def test_without_a_home_no_folder_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(Path, "home", none)
+    assert adder()._cache.cache_path is not None
+    monkeypatch.setattr(numba.config, "CACHE_DIR", "")
+    assert adder()._cache.cache_path is None
