@@ -1,5 +1,6 @@
 """What memory slots attend to before and after a cue, averaged over many episodes (Santoro et al., 2018, figure 3)."""
 
+import textwrap
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,13 +15,14 @@ from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.stream import Lanes
 
 from .episodes import PlaySettings, episodes_to_play, lanes_for
+from .plot import plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 CUE = "cue"
 """The key of infos that marks the decisive observation of an episode."""
-MAX_HEADS = 8
+MAX_HEADS, MOST_TICKS = 8, 10
 Floats = NDArray[np.float64]
 
 
@@ -103,14 +105,16 @@ def draw(mean: MeanAttention, title: str) -> "Figure":
 
     heads, slots, _ = mean.phases["at"].shape
     figure = Figure(figsize=(12, 0.6 + 2.4 * heads), layout="constrained")
-    figure.suptitle(f"{title}, {mean.episodes:,} episodes", fontweight="bold")
+    lines = textwrap.fill(f"{title}, {mean.episodes:,} episodes", 100, break_on_hyphens=False)
+    figure.suptitle(plain(lines), fontweight="bold")
+    shown = range(0, slots, -(-slots // MOST_TICKS))
     grid = figure.subplots(heads, 4, squeeze=False, width_ratios=[1, 1, 1, 1.6])
     for head, (*matrices, along) in enumerate(grid):
         for axes, (name, phase) in zip(matrices, mean.phases.items(), strict=True):
             image = axes.imshow(phase[head], vmin=0, vmax=1, cmap="magma")
-            axes.set(xticks=range(slots + 1), yticks=range(slots))
-            axes.set_xticklabels([*map(str, range(1, slots + 1)), "input"], fontsize="x-small")
-            axes.set_yticklabels([*map(str, range(1, slots + 1))], fontsize="x-small")
+            axes.set(xticks=[*shown, slots], yticks=shown)
+            axes.set_xticklabels([*(str(1 + slot) for slot in shown), "input"], fontsize="x-small")
+            axes.set_yticklabels([str(1 + slot) for slot in shown], fontsize="x-small")
             axes.set_title(f"{name} the cue" if head == 0 else "")
         matrices[0].set_ylabel(f"head {head + 1}: slot")
         for slot in range(slots):

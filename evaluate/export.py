@@ -13,8 +13,9 @@ from rmc_agents import __version__, command_line
 from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.pretrained import SUFFIX
+from rmc_agents.runs.checkpoint import PROGRAMS
 
-from .opening import PROGRAMS, Env, EnvKwargs, env_to_play, find, import_named
+from .opening import Env, EnvKwargs, env_to_play, find, import_named
 from .progress import OnProgress, ignore_progress, shown
 from .statistics import EVALUATION_SEED, MAX_STEPS, Statistics, cut_note
 
@@ -202,7 +203,7 @@ def _compared(agent: "ActorCritic", saved: "SavedAgent[ActorCritic] | None", env
     from .exported import Compared, make_program
 
     format = next(name for name, each in PROGRAMS.items() if each == suffix)
-    about = {"env": env, "rmc_agents": __version__}
+    about = {"env": env, "core": agent.core.class_name(), "rmc_agents": __version__}
     if saved is not None:
         about |= {"env": saved.config.env.env, "core": saved.config.core.core, "frames": str(saved.frames)}
     return Compared(agent, make_program(agent, format, about))

@@ -116,6 +116,7 @@ class Compared:
         expected, actual = (
             self.agent.spec.distribution(forbid(each, steps.action_mask)) for each in (output.policy_logits, logits)
         )
+        expected.mode()  # raises if the agent has diverged
         largest = output.policy_logits.where(output.policy_logits != FORBIDDEN, 0.0).abs().max().item()
         limit = TOLERANCE * max(1.0, largest / 10)  # rounding grows with the logits
         difference = (expected.canonical() - actual.canonical()).abs().max().nan_to_num(nan=1.0).item()

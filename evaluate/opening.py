@@ -54,10 +54,6 @@ class Opened(NamedTuple):
         return agent_title(self.env_name, self.saved.config.core.core, self.saved.frames)
 
 
-PROGRAMS = {"onnx": ".onnx", "torch": ".pt2"}
-"""Formats of exported programs, which other software runs, and their suffixes."""
-
-
 def find(run: Path | None, name: str | None, trust: bool) -> Path:
     """The path of the run, checkpoint or pretrained policy for a command, checked without opening it.
 
@@ -67,8 +63,6 @@ def find(run: Path | None, name: str | None, trust: bool) -> Path:
     path = pretrained.choose(run, name)
     if archive.is_archive(path):
         archive.check_trust(path, trust)
-    elif path.is_file() and path.suffix in PROGRAMS.values():
-        raise ValueError(f"{path} is a program for other runtimes: expected a run, a checkpoint or a .safetensors file")
     elif path.is_file():
         checkpoint.check_header(path)
     else:

@@ -5,7 +5,8 @@ import logging
 import math
 import textwrap
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
 from os import PathLike
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+HEIGHT = 4.8  # inches of a figure with a short legend
+COLOURS, DASHES = 10, ("-", "--", ":", "-.")  # agents after the tenth have the colours again, with other lines
 NOT_COMPARED = frozenset(
     {"seed", "save_every", "keep_checkpoints", "log_every", "eval_episodes", "eval_every", "eval_max_steps", "video"}
     | {"diagnostics", "env_workers", "env_backend"}
@@ -243,16 +246,17 @@ def draw(
     """
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8 if len(against) == 1 else 12, 4.8), layout="constrained")
+    figure = Figure(figsize=(8 if len(against) == 1 else 12, HEIGHT), layout="constrained")
     panels = figure.subplots(1, len(against), sharey=True, squeeze=False)[0]
     for axes, name in zip(panels, against, strict=True):
         for i, (label, curves) in enumerate(groups.items()):
-            _draw_agent(axes, curves, QUANTITIES[name], label, f"C{i}")
+            _draw_agent(axes, curves, QUANTITIES[name], label, f"C{i % COLOURS}", DASHES[i // COLOURS % len(DASHES)])
         for i, (mark, value) in enumerate(marks.items()):
             grey = str(0.35 + 0.12 * (i % 4))
             axes.axhline(value, color=grey, linestyle="--", linewidth=1.2, label=plain(f"{mark} ({value:g})"))
         _format_axes(axes, QUANTITIES[name].label)
-    panels[0].set_title(plain(title), fontweight="bold", loc="left")
+    lines = textwrap.fill(title, int(7.5 * figure.get_figwidth() / len(panels)), break_on_hyphens=False)  # bold letters
+    panels[0].set_title(plain(lines), fontweight="bold", loc="left")
     panels[0].set_ylabel(METRICS[metric].label)
     explained = f"curves {smoothing(smooth)}"
     if any(len(curves) > 1 for curves in groups.values()):
@@ -263,7 +267,7 @@ def draw(
     letters = int(13 * figure.get_figwidth())  # of this font, side by side
     labels = [textwrap.fill(label, letters - 8, break_on_hyphens=False) for label in labels]
     longest = max(len(line) for label in labels for line in label.splitlines())
-    figure.legend(
+    legend = figure.legend(
         handles,
         labels,
         loc="outside lower center",
@@ -272,6 +276,8 @@ def draw(
         fontsize="small",
         title=explained,
     )
+    with _ignoring_letters():
+        figure.set_figheight(max(HEIGHT, 4.0 + legend.get_window_extent().height / figure.dpi))
     return figure
 
 
@@ -283,10 +289,17 @@ def plain(text: str) -> str:
 def write_png(figure: "Figure", path: str | PathLike[str]) -> None:
     """Write the figure atomically. Raises OSError if it cannot be written."""
     content = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about characters that the font does not have
+    with _ignoring_letters():
         figure.savefig(content, format="png", dpi=150)
     write_atomically(Path(path), content.getvalue())
+
+
+@contextmanager
+def _ignoring_letters() -> Iterator[None]:
+    """Context without warnings of letters that the font does not have."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        yield
 
 
 def _format_axes(axes: "Axes", label: str) -> None:
@@ -306,10 +319,11 @@ def plain_axes(axes: "Axes") -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _draw_agent(axes: "Axes", curves: Sequence[Curve], quantity: Quantity, name: str, colour: str) -> None:
+def _draw_agent(axes: "Axes", curves: Sequence[Curve], quantity: Quantity, name: str, colour: str, dashes: str) -> None:
     lines = [(getattr(curve, quantity.field) / quantity.unit, curve.values) for curve in curves]
     if len(lines) == 1:
-        _draw_line(axes, *lines[0], color=colour, linewidth=2, label=plain(f"{name} (1 seed)"))
+        label = plain(f"{name} (1 seed)")
+        _draw_line(axes, *lines[0], color=colour, linestyle=dashes, linewidth=2, label=label)
         return
     for line in lines:
         _draw_line(axes, *line, color=colour, linewidth=0.7, alpha=0.45)
@@ -317,7 +331,7 @@ def _draw_agent(axes: "Axes", curves: Sequence[Curve], quantity: Quantity, name:
     if len(grid) and len(lines) >= SEEDS_FOR_BAND:
         axes.fill_between(grid, *bootstrap_band(values), color=colour, alpha=0.15, linewidth=0)
     label = plain(f"{name} ({len(lines)} seeds)")
-    _draw_line(axes, grid, interquartile_mean(values), color=colour, linewidth=2.2, label=label)
+    _draw_line(axes, grid, interquartile_mean(values), color=colour, linestyle=dashes, linewidth=2.2, label=label)
 
 
 def _draw_line(axes: "Axes", x: np.ndarray, y: np.ndarray, **style: Any) -> None:

@@ -34,15 +34,15 @@ class Categorical:
         self.logits = logits
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        """Sampled actions. Raises ValueError if the policy has diverged."""
+        """Sampled actions. Raises NotFinite if the policy has diverged."""
         cumulative = self.logits.softmax(dim=-1).cumsum(dim=-1)
         total = _finite(cumulative[..., -1:])
         drawn = torch.rand(total.shape, generator=generator, device=total.device)  # at most 1 - 2 ** -24, so that
         return (cumulative <= total * drawn).sum(dim=-1)  # total * drawn < total, also rounded: the sum is an action
 
     def mode(self) -> Tensor:
-        """The most likely actions."""
-        return self.logits.argmax(dim=-1)
+        """The most likely actions. Raises NotFinite if the policy has diverged."""
+        return _finite(self.logits).argmax(dim=-1)
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Log-probabilities of actions `[...]`. Raises ValueError for another shape, which torch would cut to fit."""
@@ -72,14 +72,14 @@ class Bernoulli:
         self.logits = logits
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        """Sampled bits. Raises ValueError if the policy has diverged."""
+        """Sampled bits. Raises NotFinite if the policy has diverged."""
         probability = _finite(self.logits).sigmoid()
         drawn = torch.rand(probability.shape, generator=generator, device=probability.device)
         return (drawn < probability).long()
 
     def mode(self) -> Tensor:
-        """The more likely value of each bit."""
-        return (self.logits > 0).long()
+        """The more likely value of each bit. Raises NotFinite if the policy has diverged."""
+        return (_finite(self.logits) > 0).long()
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Log-probabilities of bits `[..., K]`, summed over the bits."""
@@ -106,13 +106,13 @@ class Gaussian:
         self.mean, self.log_std = mean, log_std
 
     def sample(self, generator: torch.Generator) -> Tensor:
-        """Sampled numbers, without gradient. Raises ValueError if the policy has diverged."""
+        """Sampled numbers, without gradient. Raises NotFinite if the policy has diverged."""
         noise = torch.randn(self.mean.shape, generator=generator, device=self.mean.device)
         return _finite(self.mean.detach() + self.log_std.detach().exp() * noise)
 
     def mode(self) -> Tensor:
-        """The means."""
-        return self.mean
+        """The means. Raises NotFinite if the policy has diverged."""
+        return _finite(self.mean)
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Log-density of numbers `[..., D]`, summed over D."""

@@ -29,7 +29,9 @@ def counted(number: int, what: str) -> str:
 
 
 def plain_number(value: float) -> str:
-    """At most two decimals, without trailing zeros."""
+    """At most two decimals, without trailing zeros; of small numbers two digits."""
+    if 1e-6 < abs(value) < 0.01:  # less is rounding
+        return f"{value:.2g}"
     return f"{round(value, 2) + 0.0:,.2f}".rstrip("0").rstrip(".")
 
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 import torch
 
-from rmc_agents.distributions import Bernoulli, Categorical, Gaussian, Joint
+from rmc_agents.distributions import Bernoulli, Categorical, Gaussian, Joint, NotFinite
 from rmc_agents.types import Distribution
 
 DRAWS = 40_000
@@ -107,3 +107,11 @@ def test_a_diverged_policy_is_one_line(kind: str) -> None:
 def test_actions_of_another_shape_are_refused() -> None:
     with pytest.raises(ValueError, match=r"actions: expected \[5, 8\], got \[5, 2\]"):
         Categorical(torch.zeros(5, 8, 3)).log_prob(torch.zeros(5, 2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("kind", ["categorical", "bernoulli", "gaussian", "joint"])
+def test_what_has_diverged_takes_no_action(kind: str) -> None:
+    policy = make(kind, parameters(6).fill_(torch.nan))
+    for act in (policy.mode, lambda: policy.sample(torch.Generator())):
+        with pytest.raises(NotFinite):
+            act()

@@ -19,6 +19,7 @@ from rmc_agents.envs.processes import EnvError
 from rmc_agents.evaluate.episodes import PlaySettings, UniformPolicy, play
 from rmc_agents.runs import checkpoint
 from rmc_agents.spaces import SpaceSpec
+from rmc_agents.spaces.parts import array_spec
 from rmc_agents.stream import Lanes
 from rmc_agents.train.impala.actors import Actor, ParcelReader
 from rmc_agents.train.impala.trainer import concatenated
@@ -255,3 +256,10 @@ def test_numbers_in_a_box_and_allowed_actions_are_learned(env_class: type, chanc
         optimizer.step()
     assert play(UniformPolicy(collector.lanes.spec), env_class, 400, PlaySettings(5, CPU)).returns.mean() < chance
     assert play(agent.eval(), env_class, 400, PlaySettings(5, CPU, deterministic=True)).returns.mean() > goal
+
+
+@pytest.mark.filterwarnings("error")
+def test_observations_may_be_read_only() -> None:
+    obs = np.ones((2, 3), np.float32)
+    obs.flags.writeable = False
+    assert array_spec(Box(-1, 1, (3,), np.float32), ()).encode(obs).tolist() == obs.tolist()

@@ -11,9 +11,10 @@ function make(tag, attributes = {}, ...children) {
   return element;
 }
 
-/** A number with the given decimals, and a true minus sign. */
+/** A number with the given decimals, or if small two digits, and a true minus sign. */
 function number(value, digits = 2) {
-  const text = value.toFixed(digits);
+  const isSmall = digits > 0 && 1e-6 < Math.abs(value) && Math.abs(value) < 0.01;
+  const text = isSmall ? String(Number(value.toPrecision(2))) : value.toFixed(digits);
   return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
 }
 

@@ -55,7 +55,7 @@ def serve(sources: Sequence[Path], port: int, make_page: MakePage, say: Callable
       ValueError: as `PageServer` and `make_page` do.
     """
     names = ", ".join(map(str, filter(_is_waited_for, sources)))
-    with PageServer(port, WAITING.format(names=escape(names)).encode()) as server:
+    with PageServer(port, WAITING.format(names=escape(names)).encode(errors="replace")) as server:
         say(f"{server.address}   stop with Ctrl-C")
         if names:
             say(f"waiting for the first checkpoint of {names}")

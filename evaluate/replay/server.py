@@ -69,7 +69,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """The page, or its version."""
         version, page = self.server.served
-        answers = {"/": ("text/html", page), "/version": ("text/plain", version.encode())}
+        answers = {"/": ("text/html", page), "/version": ("text/plain", version.encode(errors="replace"))}
         host = self.headers.get("Host", "").partition(":")[0]  # browsers leave out port 80
         if host not in (ADDRESS, "localhost"):  # DNS rebinding: a foreign name that resolves to this machine
             self.send_error(HTTPStatus.FORBIDDEN)

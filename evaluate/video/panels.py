@@ -9,8 +9,10 @@ score  level  power  step        value estimate
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 
 import numpy as np
+from matplotlib import get_data_path
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
@@ -26,8 +28,8 @@ BAR, CHOSEN, VALUE = (84, 112, 214), (245, 184, 61), (95, 211, 166)
 MARGIN, GAP, TITLE, STRIP, COLUMN = 16, 20, 34, 64, 264
 HEADING, ROW, PLOT = 22, 22, 48
 LABEL, PERCENT = 84, 42  # widths left and right of a probability's bar
-LEAST_BODY, LEAST_WIDTH, MAX_FRAME, MAX_VIEW = 360, 160, (900, 640), 200
-SLOTS_COLUMN, MAX_CELL = 160, 26
+LEAST_BODY, LEAST_WIDTH, MAX_FRAME, MAX_VIEW = 360, 320, (900, 640), 200
+SLOTS_COLUMN, LEAST_CELL, MAX_CELL = 160, 2, 26
 LEGEND_COLUMNS, LEGEND_ROW = 3, 17
 MAX_ACTIONS = 8
 MAX_LEGEND = 15
@@ -81,18 +83,19 @@ def compose(frame: NDArray[np.uint8], view: NDArray[np.uint8] | None, facts: Fra
     picture = Image.new("RGB", size, BACKGROUND)
     draw = ImageDraw.Draw(picture)
     left, top, bottom = MARGIN, MARGIN + TITLE, size[1] - MARGIN
-    _text(draw, (left, MARGIN + 8), facts.title, 18, TEXT, "lm")
+    room = size[0] - 3 * MARGIN - _length(facts.episode, 14)
+    _text(draw, (left, MARGIN + 8), _shortened(facts.title, room, 18), 18, TEXT, "lm")
     _text(draw, (size[0] - MARGIN, MARGIN + 8), facts.episode, 14, DIM, "rm")
 
     place = (left + (across - shown.width) // 2, top + (body - shown.height) // 2)
     picture.paste(shown, place)
-    if facts.note:
-        _draw_note(draw, facts.note, (place[0] + shown.width // 2, place[1] + shown.height - 36))
     _draw_counters(draw, facts, (left, top + body + 12, left + across, bottom))
 
     _draw_column(picture, draw, view, facts, (left + across + GAP, top, width - MARGIN, bottom))
     if facts.attention is not None:
         _draw_attention(draw, facts.attention, (width - MARGIN + GAP, top, size[0] - MARGIN, bottom))
+    if facts.note:
+        _draw_note(draw, facts.note, (place[0] + shown.width // 2, place[1] + shown.height - 36))
     return picture
 
 
@@ -167,7 +170,7 @@ def _draw_actions(draw: ImageDraw.ImageDraw, facts: FrameInfo, box: Box) -> None
         colour = CHOSEN if is_chosen else TEXT
         if is_chosen:
             draw.polygon([(left, middle - 5), (left + 8, middle), (left, middle + 5)], CHOSEN)
-        _text(draw, (left + 14, middle), _shortened(action.name, LABEL - 18), 14, colour, "lm")
+        _text(draw, (left + 14, middle), _shortened(action.name, LABEL - 18, 14), 14, colour, "lm")
         start, end = left + LABEL, right - PERCENT
         draw.rectangle((start, middle - 6, end, middle + 6), TRACK)
         if facts.shares is None:
@@ -211,14 +214,17 @@ def _draw_values(draw: ImageDraw.ImageDraw, values: Sequence[float], box: Box) -
 def _draw_attention(draw: ImageDraw.ImageDraw, attention: NDArray[np.floating], box: Box) -> None:
     """An attention map per head: a row per slot, or one of a window; the last column, set apart, is the input's."""
     left, top, right, bottom = box
-    heads, (rows, columns) = min(len(attention), MAX_HEADS), attention.shape[1:]
-    window = is_window(rows, columns)
+    apart = GAP // 2
+    window = is_window(*attention.shape[1:])
+    if window:
+        attention = attention[..., -((right - left - apart) // LEAST_CELL) :]  # the newest steps
+    rows, columns = attention.shape[1:]
+    heads = min(len(attention), MAX_HEADS, max(1, (bottom - top) // (rows * LEAST_CELL + 2 * HEADING)))
     _text(draw, (left, top + 6), "which steps it looks at" if window else "where each slot looks", 13, DIM, "lm")
     first, last = (f"{columns - 1} steps ago", "now") if window else ("slots", "input")
     top += HEADING
-    apart = GAP // 2
     room = (bottom - top) // heads - 2 * HEADING
-    width = max(2, min((right - left - apart) // columns, MAX_CELL if window else room // rows, MAX_CELL))
+    width = max(LEAST_CELL, min((right - left - apart) // columns, MAX_CELL if window else room // rows, MAX_CELL))
     height = min(room, MAX_CELL) if window else width
     for head, weights in enumerate(attention[:heads]):
         _text(draw, (left, top + HEADING // 2), f"head {head + 1}", 14, TEXT, "lm")
@@ -227,8 +233,10 @@ def _draw_attention(draw: ImageDraw.ImageDraw, attention: NDArray[np.floating], 
             gap = 2 if width > 4 else 1
             draw.rectangle((x, y, x + width - gap, y + height - gap), _blended(TRACK, VALUE, float(weight)))
         top += HEADING + rows * height
-        _text(draw, (left, top + 8), first, 13, DIM, "lm")
-        _text(draw, (left + columns * width + apart, top + 8), last, 13, DIM, "rm")
+        end = left + columns * width + apart
+        if left + _length(first, 13) + apart < end - _length(last, 13):
+            _text(draw, (left, top + 8), first, 13, DIM, "lm")
+        _text(draw, (end, top + 8), last, 13, DIM, "rm")
         top += HEADING
 
 
@@ -244,28 +252,41 @@ def _draw_counters(draw: ImageDraw.ImageDraw, facts: FrameInfo, box: Box) -> Non
         x = round(left + i * (width + 8))
         draw.rounded_rectangle((x, top, round(x + width) - 1, bottom), 6, PANEL)
         _text(draw, (x + 10, top + 14), name, 13, DIM, "lm")
-        _text(draw, (x + 10, bottom - 17), plain_number(value), 22, TEXT, "lm")
+        text = plain_number(value)
+        size = next((size for size in range(22, 10, -1) if _length(text, size) <= width - 16), 10)
+        _text(draw, (x + 10, bottom - 17), text, size, TEXT, "lm")
 
 
 def _draw_note(draw: ImageDraw.ImageDraw, note: str, centre: tuple[int, int]) -> None:
-    half = round(_font(18).getlength(note) / 2) + 18
+    half = round(_length(note, 18) / 2) + 18
     x, y = centre
     draw.rounded_rectangle((x - half, y - 20, x + half, y + 20), 8, PANEL, CHOSEN, 2)
     _text(draw, centre, note, 18, TEXT, "mm")
 
 
-def _shortened(text: str, width: int) -> str:
-    while len(text) > 1 and _font(14).getlength(text) > width:
+def _shortened(text: str, width: float, size: int) -> str:
+    while len(text) > 1 and _length(text, size) > width:
         text = text[:-1]
     return text
+
+
+def _length(text: str, size: int) -> float:
+    return _font(text, size).getlength(text)
 
 
 def _text(
     draw: ImageDraw.ImageDraw, place: tuple[int, int], text: str, size: int, colour: tuple[int, ...], anchor: str
 ) -> None:
-    draw.text(place, text, colour, _font(size), anchor)
+    draw.text(place, text, colour, _font(text, size), anchor)
+
+
+def _font(text: str, size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    """Pillow's own font, or one of matplotlib with more letters."""
+    return _load_font(text.replace("·", "").isascii(), size)
 
 
 @cache
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(size=size)
+def _load_font(is_ascii: bool, size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    if is_ascii:
+        return ImageFont.load_default(size=size)
+    return ImageFont.truetype(Path(get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", size)

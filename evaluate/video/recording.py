@@ -242,7 +242,7 @@ def render(env: VectorEnv) -> NDArray[np.uint8] | None:
     """The rendered image `[height, width, 3]` of an environment with one lane; None if it has no render mode, and shows
     nothing then.
 
-    Floating-point images without a value above 1 are read as 0 to 1, as matplotlib does.
+    Boolean images, and floating-point ones without a value above 1, are read as 0 to 1, as matplotlib does.
     """
     try:
         with warnings.catch_warnings():
@@ -258,6 +258,6 @@ def render(env: VectorEnv) -> NDArray[np.uint8] | None:
         got = f"an array {list(shape)}" if shape else type(frame).__name__
         raise ValueError(f"the environment cannot render: expected an image [height, width, 3], got {got}")
     image = np.asarray(frame)
-    if image.dtype.kind == "f" and image.max(initial=0) <= 1:
+    if image.dtype == bool or (image.dtype.kind == "f" and image.max(initial=0) <= 1):
         image = image * 255
     return image.astype(np.uint8, copy=False)

@@ -45,6 +45,9 @@ def best_of(run_dir: Path) -> Best | None:
 
 def copy_best(source: Path, run_dir: Path, frames: int) -> None:
     """Copy a run's best agent to a branch that starts at `frames`, unless it was trained for more frames."""
-    best, path = best_of(source), best_path(source)
-    if best is not None and path is not None and best.frames <= frames:
-        write_atomically(run_dir / path.name, path.read_bytes())
+    if (path := best_path(source)) is None:
+        return
+    write_atomically(copy := run_dir / path.name, path.read_bytes())  # first: a training may replace it at any time
+    best = best_of(run_dir)
+    if best is None or best.frames > frames:
+        copy.unlink()

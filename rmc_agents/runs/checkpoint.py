@@ -26,6 +26,8 @@ FORMATS = "rmc-agents-checkpoint-"
 FORMAT = f"{FORMATS}1"
 FOLDER = "checkpoints"
 SUFFIX = ".safetensors"
+PROGRAMS = {"onnx": ".onnx", "torch": ".pt2"}
+"""Suffixes of agents that were exported for other runtimes, by format."""
 UNREADABLE = ".unreadable"
 MAX_HEADER = 100_000_000  # bytes, the limit of safetensors
 MAX_PROBLEM_LENGTH = 300  # characters of another library's error message; torch's can be a page long
@@ -89,6 +91,9 @@ def check_regular(path: Path) -> None:
         raise CheckpointError(f"there is no checkpoint {path}")
     if not path.is_file():
         raise CheckpointError(f"{path} is not a checkpoint: expected a regular file")
+    if path.suffix in PROGRAMS.values():
+        expected = f"expected a run, a checkpoint or a {SUFFIX} file"
+        raise CheckpointError(f"{path} is a program for other runtimes: {expected}")
 
 
 @contextmanager
@@ -211,11 +216,18 @@ def nearby_run(path: Path) -> str:
     """The end of a message about a path that is no run's folder: a run that it lies in or holds; '' if none is near."""
     if not path.is_dir():
         return ""
-    inside = sorted(path.iterdir(), key=lambda each: each.lstat().st_mtime, reverse=True)
+    inside = sorted((each for each in path.iterdir() if each.is_dir()), key=_modified, reverse=True)
     outside = path.parent if path.name not in ("", "..") else path.absolute().parent
     near = (each for each in (outside, *inside) if any(True for _ in (each / FOLDER).glob("update-*.*")))
     found = next(near, None)
     return f"; did you mean {found}?" if found else ""
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:  # it was temporary
+        return 0.0
 
 
 def numbered(run_dir: Path, suffix: str = SUFFIX) -> Iterator[Path]:

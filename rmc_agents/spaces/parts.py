@@ -68,7 +68,8 @@ class ArraySpec(NamedTuple):
         """Convert the environment's array `[B, *shape]` to its form in a time step."""
         if self.start:
             array = array - np.reshape(self.start, self.shape)
-        return torch.as_tensor(np.ascontiguousarray(array, self.dtype))
+        array = np.ascontiguousarray(array, self.dtype)
+        return torch.as_tensor(array if array.flags.writeable else array.copy())  # torch warns of read-only ones
 
 
 class ActionPart(NamedTuple):

@@ -11,7 +11,7 @@ from torch import Tensor
 from helpers.runs import refused, save_agent
 from rmc_agents.envs.sequences.nth_farthest import NthFarthestVectorEnv
 from rmc_agents.evaluate import watch
-from rmc_agents.evaluate.attention import mean_attention
+from rmc_agents.evaluate.attention import MeanAttention, draw, mean_attention
 from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.types import AgentOutput, TimeStep
 
@@ -101,3 +101,10 @@ def test_what_has_no_such_figure_is_refused(
     agent = save_agent(tmp_path / "agent.safetensors", core=core, env=env)
     assert expected in refused(capsys, watch, agent, "--out", tmp_path / "a.png")
     assert not (tmp_path / "a.png").exists()
+
+
+def test_a_figure_of_many_slots_is_readable() -> None:
+    phases = dict.fromkeys(("before", "at", "after"), np.zeros((1, 32, 33)))
+    figure = draw(MeanAttention(phases, np.arange(3), np.zeros((3, 1, 32)), 5), "cost in $, reward in $_{")
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == [*map(str, range(1, 33, 4)), "input"]
+    assert figure.get_suptitle() == r"cost in \$, reward in \$_{, 5 episodes"

@@ -24,6 +24,7 @@ from rmc_agents import __version__
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.cores import LSTM, Core, MinGRU
+from rmc_agents.distributions import NotFinite
 from rmc_agents.evaluate import export
 from rmc_agents.evaluate.episodes import PlaySettings, env_spec, play
 from rmc_agents.evaluate.exported import Compared, Program, _Step, _zeros, make_program
@@ -154,6 +155,14 @@ def test_a_program_of_other_weights_is_refused() -> None:
         agent.core.weight_hh.add_(0.1)
     with pytest.raises(ValueError, match=r"expected the same actions and probabilities within 1.0e-05, got a diff"):
         play(compared, "recall", 2, PlaySettings(3, CPU))
+
+
+def test_an_agent_that_has_diverged_is_the_agents_fault() -> None:
+    agent = make_agent("recall", core="rnn")
+    with torch.no_grad():
+        agent.policy.weight.fill_(torch.nan)
+    with pytest.raises(NotFinite, match="the policy's outputs are not finite"):
+        play(Compared(agent, make_program(agent, "torch", {})), "recall", 2, PlaySettings(3, CPU))
 
 
 def differing(agent: ActorCritic, logits: Any = 0.0, state: complex = 0.0) -> Compared:

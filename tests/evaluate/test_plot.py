@@ -117,6 +117,21 @@ def test_a_curve_of_one_point_is_a_dot_and_the_legend_says_how_curves_are_smooth
     assert "averaged over up to 5 neighbouring points" in figure.legends[0].get_title().get_text()
 
 
+def test_many_agents_are_told_apart_beside_a_long_legend() -> None:
+    names = [f"rmc, {', '.join(f'setting_number_{i}={i * j}' for i in range(6))}" for j in range(16)]
+    figure = plot.draw(
+        {name: [make_curve([10, 20], [0, 1])] for name in names}, {}, "one, " * 40, ("frames", "minutes")
+    )
+    figure.draw_without_rendering()
+    axes, legend = figure.axes[0], figure.legends[0].get_window_extent()
+    assert legend.y0 >= 0
+    assert legend.y1 < axes.get_tightbbox().y0
+    assert axes.get_window_extent().height > 2 * figure.dpi
+    assert axes.get_tightbbox().x1 < figure.axes[1].get_window_extent().x0, "the title is as wide as its panel"
+    styles = {(line.get_color(), line.get_linestyle()) for line in axes.lines}
+    assert len(styles) == len(names)
+
+
 @pytest.mark.parametrize(("seeds", "bands"), [(4, 0), (5, 1)])
 def test_there_is_a_band_with_enough_seeds(seeds: int, bands: int) -> None:
     figure = plot.draw({"lstm": [make_curve([0, 10], [0.0, seed]) for seed in range(seeds)]}, {}, "title")

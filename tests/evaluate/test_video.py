@@ -260,15 +260,15 @@ def test_refuses_before_playing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("scale", [1, 255])
-def test_floating_point_frames(scale: int) -> None:
+@pytest.mark.parametrize(("value", "shown"), [(0.5, 127), (0.5 * 255, 127), (True, 255)])
+def test_frames_of_other_types_than_bytes(value: float, shown: int) -> None:
     class Grey(PaintedEnv):
         def render(self) -> np.ndarray:
-            return np.full((4, 5, 3), 0.5 * scale)
+            return np.full((4, 5, 3), value)
 
     with closing(make_env(Grey, render_mode="rgb_array")) as env:
         env.reset()
-        assert np.unique(recording.render(env)).tolist() == [127]
+        assert np.unique(recording.render(env)).tolist() == [shown]
 
 
 def test_numbers_are_drawn_as_grey_squares() -> None:
@@ -463,6 +463,38 @@ def test_attention_to_a_window_is_a_bright_cell_at_the_step() -> None:
     assert (bright[:, 1].min() - dark[:, 1].min()) // width == 1
 
 
+def test_the_newest_steps_of_a_long_window_are_shown() -> None:
+    looks = np.zeros((1, 1, 200))
+    looks[0, 0, -1] = 1
+    without, pixels = picture(0, [0.2, 0.3, 0.5]), picture(0, [0.2, 0.3, 0.5], attention=looks)
+    assert len(where(pixels[:, without.shape[1] :], panels.VALUE))
+
+
+def test_as_many_heads_are_shown_as_have_room() -> None:
+    looks = np.zeros((4, 60, 61))
+    looks[..., -1] = 1
+    without, pixels = picture(0, [0.2, 0.3, 0.5]), picture(0, [0.2, 0.3, 0.5], attention=looks)
+    bright = where(pixels[:, without.shape[1] :], panels.VALUE)
+    assert len(bright) % 60 == 0, "no head is cut"
+
+
+def test_texts_fit() -> None:
+    """Beside a narrow frame, with a long title, and in letters that Pillow's own font does not have."""
+    frame = np.zeros((210, 160, 3), np.uint8)
+
+    def shown(title: str, note: str = "", score: float = 0.0) -> np.ndarray:
+        return np.asarray(compose(frame, None, FrameInfo(title, "episode 1", score, 0, [ActionRow("up")], note=note)))
+
+    border = where(shown("", "recording ends after 1000 steps"), CHOSEN)[:, 1]
+    assert border.min() > 0
+    assert border.min() + border.max() == 2 * (panels.MARGIN + panels.LEAST_WIDTH // 2)
+    assert (shown("m" * 200)[:, -90:] == shown("")[:, -90:]).all(), "the episode's number stays"
+    assert (shown("à") != shown("λ")).any(), "no boxes for missing letters"
+    pixels = shown("", score=1_234_567_890.25)
+    gap = panels.MARGIN + panels.LEAST_WIDTH // 2
+    assert (pixels[-60:, gap - 2 : gap + 2] == panels.BACKGROUND).all()
+
+
 @pytest.mark.parametrize(("core", "shape"), [("rmc", (2, 3, 4)), ("transformer", (2, 1, 65)), ("lstm", None)])
 def test_a_video_shows_where_slots_or_steps_look(
     core: str, shape: tuple[int, ...] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -496,6 +528,8 @@ def test_a_number_has_a_bar_to_its_mean_and_a_mark_where_it_is_taken() -> None:
     assert (mark.mean() - bar.min()) / (bar.max() - bar.min()) == pytest.approx(1.5, abs=0.03)
 
 
-@pytest.mark.parametrize(("number", "text"), [(3.0, "3"), (-0.001, "0"), (1234.5, "1,234.5"), (-0.25, "-0.25")])
+@pytest.mark.parametrize(
+    ("number", "text"), [(3.0, "3"), (-1e-7, "0"), (1234.5, "1,234.5"), (-0.25, "-0.25"), (-0.0041, "-0.0041")]
+)
 def test_plain_number(number: float, text: str) -> None:
     assert plain_number(number) == text

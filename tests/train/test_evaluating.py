@@ -21,6 +21,7 @@ from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import export, plot
 from rmc_agents.evaluate.episodes import PlaySettings
 from rmc_agents.evaluate.statistics import EVALUATION_SEED, Episodes
+from rmc_agents.runs import best as best_module
 from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of
 from rmc_agents.train import cli, evaluating, loop
@@ -160,6 +161,23 @@ def test_a_branch_begins_with_the_best_agent_of_its_past(tmp_path: Path, monkeyp
             assert resume(f"update-{update:09d}.safetensors", *flags) == 2
         assert resume(f"update-{update:09d}.safetensors", *flags) == 0
         assert best_of(branch) == expected
+
+
+def test_a_branch_takes_the_file_whose_frames_it_has_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The training that it branches from may replace the file at any time."""
+    for name in ("run", "branch"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "run" / "best.safetensors").write_text("early")
+
+    def replaced(run_dir: Path) -> best_module.Best:
+        (tmp_path / "run" / "best.safetensors").write_text("late")
+        return best_module.Best(7, Mock())
+
+    monkeypatch.setattr(best_module, "best_of", replaced)
+    best_module.copy_best(tmp_path / "run", tmp_path / "branch", 7)
+    assert (tmp_path / "branch" / "best.safetensors").read_text() == "early"
+    best_module.copy_best(tmp_path / "run", tmp_path / "branch", 6)
+    assert not list((tmp_path / "branch").iterdir())
 
 
 def test_what_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import distributed_c10d
 
 from rmc_agents.envs.processes import Fault, WorkerError
 from rmc_agents.episodes import Episode, from_rows, to_rows
@@ -91,14 +92,19 @@ def using_board(board: Board, rank: int, others_alive: Callable[[], bool] = lamb
         board.leave()
 
 
-def connect(gpu: int, store: dist.Store, rank: int, learners: int) -> None:
-    """Connect to the other learners, through a store that all have reached. With GPUs, use the given one."""
+def connect(gpu: int, store: dist.Store, rank: int, learners: int, timeout: timedelta = FOREVER) -> None:
+    """Connect to the other learners, through a store that all have reached. With GPUs, use the given one.
+
+    Raises:
+      RuntimeError: if they do not connect within the timeout.
+    """
     gpus = torch.cuda.device_count()
     if gpus > gpu:
         torch.cuda.set_device(gpu)
     backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
     excepthook = sys.excepthook
-    dist.init_process_group(backend, timeout=FOREVER, world_size=learners, rank=rank, store=store)
+    dist.init_process_group(backend, timeout=timeout, world_size=learners, rank=rank, store=store)
+    distributed_c10d._set_pg_timeout(FOREVER)
     sys.excepthook = excepthook  # torch's writes the rank before each line of a traceback, even after the training
 
 

@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import TypeVar
@@ -42,6 +43,7 @@ from .board import Board
 MIN_LANES = 32  # per learner, for --learners auto: a step with fewer is hardly faster
 BYTES_OF_LEARNER = 350 << 20  # to leave for each learner; with the default lanes it has 160 MiB of its own
 LOOPBACK = "127.0.0.1"
+POLL, TIME_TO_MEET = 0.01, timedelta(minutes=1)  # of processes that are ready
 INTERFACE = "GLOO_SOCKET_IFNAME"  # the environment variable that gloo reads
 Lost = TypeVar("Lost", bound=ValueError)
 
@@ -147,6 +149,7 @@ def with_other_learners(config: Config) -> Iterator[None]:
                 wait_for_workers=False,
                 master_listen_fd=os.dup(server.fileno()),
             )
+            _await(store, others)
             _meet(store, distributed.FIRST, learners)
             with distributed.using_board(
                 board, distributed.FIRST, lambda: all(other.process.is_alive() for other in others)
@@ -234,7 +237,9 @@ def _follow(learners: int, port: int, number: int, board: Board, connection: Con
     from .follower import follow
 
     connection.send(None)
-    _meet(dist.TCPStore(LOOPBACK, port, learners), number, learners)
+    store = dist.TCPStore(LOOPBACK, port, learners)
+    store.set(_key(number), "")
+    _meet(store, number, learners)
     try:
         with distributed.using_board(board, number):
             follow()
@@ -242,15 +247,30 @@ def _follow(learners: int, port: int, number: int, board: Board, connection: Con
         dist.destroy_process_group()
 
 
+def _key(number: int) -> str:
+    """A learner's entry in the store, which says that it has reached it."""
+    return f"learner {number}"
+
+
+def _await(store: dist.Store, others: Sequence[_Other]) -> None:
+    """In the first learner, wait until the others have reached the store. Raises LearnerLost if one of them ends."""
+    while not store.check([_key(number) for number in range(1, 1 + len(others))]):
+        if not all(other.process.is_alive() for other in others):
+            raise distributed.LearnerLost("another learner has ended")
+        time.sleep(POLL)
+
+
 def _meet(store: dist.Store, number: int, learners: int) -> None:
-    """Connect to the other learners, only over the loopback interface."""
+    """Connect to the other learners, only over the loopback interface. Raises LearnerLost if they do not."""
     interfaces = psutil.net_if_addrs().items()
     loopback = next((name for name, found in interfaces if any(each.address == LOOPBACK for each in found)), None)
     before = os.environ.get(INTERFACE)
     if loopback is not None and before is None:
         os.environ[INTERFACE] = loopback
     try:
-        distributed.connect(number, store, number, learners)
+        distributed.connect(number, store, number, learners, TIME_TO_MEET)
+    except RuntimeError as error:
+        raise distributed.LearnerLost(f"the learners cannot connect: {str(error).splitlines()[0]}") from error
     finally:
         if before is None:
             os.environ.pop(INTERFACE, None)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any, Self
 
 from numba.core import event
@@ -12,7 +13,7 @@ COMPILING = "numba:compile"
 
 
 class TrainingClock(event.Listener):
-    """A clock in seconds that pauses while kernels are compiled in this process and inside `paused`.
+    """A clock in seconds that pauses while this thread compiles kernels and inside `paused`.
 
     Only differences of its readings have a meaning.
 
@@ -21,7 +22,7 @@ class TrainingClock(event.Listener):
     """
 
     def __init__(self, on_compile: Callable[[], None]) -> None:
-        self._on_compile = on_compile
+        self._on_compile, self._thread = on_compile, get_ident()
         self._has_compiled = False
         self._depth = 0  # pauses nest: compiling a kernel compiles those that it calls, and evaluations compile too
         self._paused_at = self._paused_seconds = 0.0
@@ -41,6 +42,8 @@ class TrainingClock(event.Listener):
 
     def on_start(self, event: Any) -> None:
         """Pause."""
+        if get_ident() != self._thread:  # numba tells of all threads, also of what began before this listener
+            return
         if not self._has_compiled:
             self._has_compiled = True
             self._on_compile()
@@ -48,7 +51,8 @@ class TrainingClock(event.Listener):
 
     def on_end(self, event: Any) -> None:
         """Continue."""
-        self._resume()
+        if get_ident() == self._thread:
+            self._resume()
 
     def _pause(self) -> None:
         if self._depth == 0:

@@ -10,6 +10,7 @@ from multiprocessing import Pipe, active_children
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -359,6 +360,15 @@ def test_the_learner_that_failed_is_distinguished_from_those_that_end_with_it() 
     assert "learner 3 was killed by SIGKILL" in str(learners._explained(lost, others))
     explained = learners._explained(lost, others[3:])
     assert (str(explained).split(";")[0], explained.__notes__) == ("learner 1 failed: no luck", ["trace"])
+
+
+def test_a_learner_that_dies_before_it_has_connected_is_not_waited_for() -> None:
+    store = dist.HashStore()
+    store.set(learners._key(1), "")
+    others: Any = [SimpleNamespace(process=Mock(is_alive=lambda alive=alive: alive)) for alive in (True, False)]
+    learners._await(store, others[:1])
+    with pytest.raises(distributed.LearnerLost):
+        learners._await(store, others)
 
 
 RUN = ["--env", "recall", "--core", "none", "--learners", "2", "--device", "cpu", "--algo", "a2c"]

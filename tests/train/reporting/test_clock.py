@@ -2,6 +2,7 @@
 
 import io
 import itertools
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -32,6 +33,18 @@ def test_the_clock_stands_still_while_kernels_are_compiled(monkeypatch: pytest.M
             now = 11.0
     assert clock() == 7
     assert reported == [5]
+
+
+def test_compilations_of_other_threads_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does the end of one that began before."""
+    monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=lambda: now))
+    now, reported = 0.0, []
+    with ThreadPoolExecutor(1) as other, TrainingClock(lambda: reported.append(now)) as clock:
+        for tell in (clock.on_end, clock.on_start):
+            other.submit(tell, None).result()
+            now += 5.0
+            assert clock() == now
+    assert not reported
 
 
 @pytest.mark.parametrize(
