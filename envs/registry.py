@@ -285,5 +285,6 @@ def _import_module(env_id: str, name: str) -> None:
             importlib.import_module(module)
     except EnvError as error:
         if isinstance(error.__cause__, ModuleNotFoundError):
-            raise ValueError(f"environment {name!r}: importing {module} failed: {error.__cause__}") from None
+            hint = "; pip install 'rmc-agents[popgym]'" if error.__cause__.name == module == "popgym" else ""
+            raise ValueError(f"environment {name!r}: importing {module} failed: {error.__cause__}{hint}") from None
         raise

@@ -11,7 +11,7 @@ from rich.console import Console
 from rmc_agents import command_line
 from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_json
-from rmc_agents.formatting import counted
+from rmc_agents.formatting import as_printable, counted
 
 from .opening import Env, EnvKwargs, Opened, Pretrained, RunArgument, Trust, find, import_named, open_policy
 from .progress import shown
@@ -117,7 +117,7 @@ def _score(arguments: Arguments, opened: Opened) -> int:
     if result["episodes"] < arguments.episodes:
         found = counted(result["episodes"], "different episode")
         command_line.say(console, f"the environment has {found}, each played once")
-    if saved.provenance is not None and opened.env_name == (saved.provenance.env or saved.config.env.env):
+    if saved.provenance is not None and as_printable(opened.env_name) == (saved.provenance.env or saved.config.env.env):
         command_line.say(console, str(saved.provenance))
     if arguments.json is not None:
         command_line.say(console, f"written to {arguments.json}")

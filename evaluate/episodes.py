@@ -21,6 +21,7 @@ from rmc_agents.distributions import forbid
 from rmc_agents.envs.checks import checked_int
 from rmc_agents.envs.making import EnvFactory, make_env, name_of
 from rmc_agents.envs.returned_values import name_of_env
+from rmc_agents.formatting import as_printable
 from rmc_agents.player import device_of
 from rmc_agents.runs.saved import Provenance, SavedAgent
 from rmc_agents.spaces import SpaceSpec
@@ -136,7 +137,7 @@ def evaluate_beside_random(
 def provenance_of(statistics: Statistics, seed: int, env: str | EnvFactory) -> Provenance:
     """What a saved agent's file says of its evaluation."""
     found = statistics.mean_return, statistics.ci95, statistics.episodes
-    return Provenance(__version__, *found, seed, name_of(env), statistics.accuracy)
+    return Provenance(__version__, *found, seed, as_printable(name_of(env)), statistics.accuracy)
 
 
 def env_spec(env: str | EnvFactory) -> SpaceSpec:

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import tyro
 
-from rmc_agents import __version__, command_line
+from rmc_agents import __version__, command_line, plugins
 from rmc_agents.command_line import parsing
 from rmc_agents.files import check_writable, write_atomically
 from rmc_agents.pretrained import SUFFIX
@@ -193,7 +192,7 @@ def _check_out(out: Path) -> None:
     """Raises ValueError for a file that cannot be written, before any episode is played."""
     if out.suffix not in SUFFIXES.values():
         raise ValueError(f"{out}: expected a file name that ends in {', '.join(SUFFIXES.values())}")
-    if out.suffix == SUFFIXES["onnx"] and not all(map(find_spec, FOR_ONNX)):
+    if out.suffix == SUFFIXES["onnx"] and not all(map(plugins.is_installed, FOR_ONNX)):
         raise ValueError(f"{out.suffix} needs {', '.join(FOR_ONNX)}: pip install 'rmc-agents[onnx]'")
     check_writable(out)
 

@@ -50,13 +50,18 @@ def sample_text(
     seed = checked_int("seed", seed, 0)
     if not isinstance(temperature, Real) or not temperature >= 0:
         raise ValueError(f"temperature: expected a number of at least 0, got {temperature!r}")
+    if not isinstance(prompt, str):
+        raise ValueError(f"prompt: expected a text, got {prompt!r}")
     policy, env = policy_and_env(agent, env)
     with closing(make_env(env)) as lanes:
         text = getattr(lanes, "lanes", None)  # of a native environment
         if not isinstance(text, Text):
             raise ValueError(f"sample: expected an agent of a text, such as text:book.txt, got one of {name_of(env)!r}")
         vocabulary = text.vocabulary
-        written = vocabulary.encode(os.fsencode(prompt)).tolist() or [int(text.tokens[0])]
+        try:
+            written = vocabulary.encode(os.fsencode(prompt)).tolist() or [int(text.tokens[0])]
+        except ValueError as error:  # also UnicodeEncodeError
+            raise ValueError(f"prompt: {error}") from None
     device = device_of(policy)
     generator = torch.Generator(device).manual_seed(seed)
     state = policy.initial_state(1)

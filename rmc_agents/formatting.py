@@ -28,6 +28,11 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def as_printable(text: str) -> str:
+    """The text on one line, without control characters: an environment's arguments may have any."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
 def plain_number(value: float) -> str:
     """At most two decimals, without trailing zeros; of small numbers two digits."""
     if 1e-6 < abs(value) < 0.01:  # less is rounding

@@ -122,7 +122,7 @@ def _import(module: str, source: str) -> None:
             hint = f"; expected the module's name alone: {module.partition(':')[0]}"
         elif module.endswith(".py"):
             hint = "; expected the module's name without .py"
-        elif module in EXTRAS and not find_spec(module):
+        elif module in EXTRAS and not is_installed(module):
             hint = f"; pip install 'rmc-agents[{module}]'"
         elif isinstance(error, ModuleNotFoundError) and error.name == module.partition(".")[0]:
             hint = f"; expected one that is installed or in the current folder, {os.getcwd()}"
@@ -130,6 +130,12 @@ def _import(module: str, source: str) -> None:
         reported = _as_theirs(error, f"{name}: importing {module} failed", frames[1:])  # without the frame of this file
         reported.args = (f"{reported}{hint}",)
         raise reported from error
+
+
+def is_installed(module: str) -> bool:
+    """Whether a module can be imported that is more than a folder of this name, as wandb and others make them."""
+    spec = find_spec(module)
+    return spec is not None and spec.origin is not None
 
 
 def blame(error: BaseException) -> None:

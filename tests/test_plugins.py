@@ -245,3 +245,10 @@ def test_arguments_are_read_as_yaml() -> None:
     assert assignments(["a={b: 1,c: d=2}", "e='x,y=1'"]) == {"a": {"b": 1, "c": "d=2"}, "e": "x,y=1"}
     with pytest.raises(ValueError, match="expected each name once, got size again"):
         assignments(["size=7", "size=8"])
+
+
+def test_a_folder_is_no_installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """wandb leaves one of its name where it has run."""
+    (tmp_path / "no_such_package").mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [plugins.is_installed(name) for name in ("no_such_package", "another", "torch")] == [False, False, True]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .vocabulary import Bytes, Vocabulary, Words
+from .vocabulary import Bytes, Vocabulary, Words, decoded
 
 
 class Corpus(NamedTuple):
@@ -23,7 +23,7 @@ class Corpus(NamedTuple):
 def load_corpus(path: str | Path, unit: str, vocabulary: str | Path | None, vocabulary_size: int | None) -> Corpus:
     """The documents at a path, as tokens. Raises ValueError as `Text` does."""
     try:
-        files = _files(path)
+        files = files_of(path)
         stamps = tuple((name, (stat := name.stat()).st_size, stat.st_mtime_ns) for name in files)
         known = Words.load(vocabulary) if vocabulary is not None else None
         return _read(str(path), stamps, unit, known and known.words, vocabulary_size)
@@ -43,6 +43,12 @@ def _read(
     texts = [name.read_bytes() for name, _, _ in stamps]
     if not any(texts):
         raise ValueError(f"text {path}: expected a text, got an empty one")
+    if unit == "words":
+        for (name, _, _), text in zip(stamps, texts, strict=True):
+            try:
+                decoded(text)
+            except ValueError as error:
+                raise ValueError(f"text {name}: {error}") from None
     try:
         vocabulary: Vocabulary = Bytes()
         if unit == "words":
@@ -55,9 +61,13 @@ def _read(
     return Corpus(tokens, np.cumsum([len(document) for document in documents]), vocabulary)
 
 
-def _files(path: str | Path) -> list[Path]:
+def files_of(path: str | Path) -> list[Path]:
     """The file, the files of a folder or those that match a pattern, sorted by path. A folder's hidden files are left
-    out."""
+    out.
+
+    Raises:
+      ValueError: if there are none.
+    """
     base = Path(os.path.expanduser(path))  # Path.expanduser raises RuntimeError for unknown users
     if base.is_file():
         return [base]

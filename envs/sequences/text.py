@@ -79,7 +79,8 @@ class Text(Sequences):
         self.tokens, documents = part_of(corpus, part, held_out)
         self._first, self._last = passages(documents, self.steps)
         if not len(self._first):
-            raise ValueError(f"text {path}: expected a {part} part of at least 2 tokens, got {len(self.tokens)}")
+            got = f"{len(self.tokens)} in {len(documents) - 1}"
+            raise ValueError(f"text {path}: expected a {part} part with a document of at least 2 tokens, got {got}")
         spread = len(self._first) * GOLDEN_RATIO >> 64
         self._stride = next(n for n in range(max(spread, 1), 2**63) if math.gcd(n, len(self._first)) == 1)
         self.observation_space = Tokens(np.array([self.vocabulary.size]))

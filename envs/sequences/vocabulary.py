@@ -122,12 +122,16 @@ Vocabulary = Bytes | Words
 
 def split(text: bytes) -> Iterator[str]:
     """The words of a text, and its newlines. Raises ValueError if it is not UTF-8."""
-    try:
-        lines = text.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start} is not UTF-8; read the text with unit bytes") from None
-    last = lines.pop()
+    *lines, last = decoded(text).split("\n")
     for line in lines:
         yield from line.split()
         yield LINE_END
     yield from last.split()
+
+
+def decoded(text: bytes) -> str:
+    """The text, without a byte order mark. Raises ValueError if it is not UTF-8."""
+    try:
+        return text.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is not UTF-8; read the text with unit bytes") from None

@@ -17,7 +17,7 @@ from rmc_agents.config import Config
 from rmc_agents.envs.making import EnvFactory, name_of, with_arguments
 from rmc_agents.envs.names import evaluation_kwargs
 from rmc_agents.envs.own import check_given_once, own_id, takes
-from rmc_agents.formatting import counted, with_interval
+from rmc_agents.formatting import as_printable, counted, with_interval
 from rmc_agents.registry import NotRegistered
 from rmc_agents.spaces import SpaceSpec
 from rmc_agents.spaces.parts import action_parts
@@ -298,9 +298,8 @@ def to_provenance(fields: Any) -> Provenance:
     known = {"version": "", "mean_return": 0.0, "episodes": 0, "seed": 0, "env": ""}
     known |= {"ci95": Either([0.0, 0.0], None), "accuracy": Either(0.0, None)}
     check_like(fields, known, "provenance")
-    if not (fields["version"] + fields["env"]).isprintable():
-        raise ValueError("provenance: expected a version and an environment in printable characters")
-    return Provenance(**fields | {"ci95": fields["ci95"] and tuple(fields["ci95"])})
+    shown = {name: as_printable(fields[name]) for name in ("version", "env")}
+    return Provenance(**fields | shown | {"ci95": fields["ci95"] and tuple(fields["ci95"])})
 
 
 def save_agent(path: str | PathLike[str], saved: SavedAgent[ActorCritic], provenance: Provenance) -> None:

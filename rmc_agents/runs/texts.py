@@ -7,6 +7,7 @@ from typing import Any
 
 from rmc_agents.config import EnvConfig
 from rmc_agents.envs.making import EnvFactory, make_env, with_arguments
+from rmc_agents.envs.sequences.corpus import files_of
 from rmc_agents.envs.sequences.names import TEXT, find_sequences, is_text
 from rmc_agents.envs.sequences.text import HELD_OUT, Text
 from rmc_agents.envs.sequences.vocabulary import Words
@@ -49,7 +50,7 @@ def check_not_trained_on(agent: Any, env: str | EnvFactory) -> None:
     trained = {"part": "train", "held_out": HELD_OUT, **named, **config.env_kwargs}
     with closing(make_env(env)) as one:
         lanes: Any = getattr(one, "lanes", None)
-    if not isinstance(lanes, Text) or Path(lanes.path).resolve() != Path(trained["path"]).resolve():
+    if not isinstance(lanes, Text) or _files(lanes.path) != _files(trained["path"]):
         return
     unseen = {"train": trained["held_out"], "all": 0.0}.get(trained["part"], 1.0)
     if lanes.part == "heldout" and lanes.held_out > unseen:
@@ -63,6 +64,14 @@ def check_not_trained_on(agent: Any, env: str | EnvFactory) -> None:
 
 def _reads_text(config: EnvConfig) -> bool:
     return is_text(config.env) or config.env in (TEXT, TEXT.partition(":")[2])
+
+
+def _files(path: str | Path) -> set[Path]:
+    """The files of a text, however its path is written; none if it is gone."""
+    try:
+        return {file.resolve() for file in files_of(path)}
+    except ValueError:
+        return set()
 
 
 def _reader(config: EnvConfig) -> Any:

@@ -1,5 +1,6 @@
 """make_env: names, classes, functions and objects become vector environments."""
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -239,3 +240,9 @@ def test_what_cannot_be_made_is_named(make: Callable[[], Any], expected: str) ->
     with pytest.raises(ValueError, match=expected) as caught:
         make()
     assert "\n" not in str(caught.value)
+
+
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "popgym", None)
+    with pytest.raises(ValueError, match=r"importing popgym failed: .*; pip install 'rmc-agents\[popgym\]'"):
+        make_env("popgym:popgym-RepeatPreviousEasy-v0")

@@ -1,5 +1,6 @@
 """Text: which tokens lanes read, against documents taken apart by hand, and what cannot be read."""
 
+import codecs
 import json
 import os
 from pathlib import Path
@@ -90,6 +91,8 @@ def test_words_are_read_with_their_lines_ends(tmp_path: Path) -> None:
     assert vocabulary.decode(found[0]) == "the cat saw\nthe dög\n\nand the cat"
     assert env.single_action_space.n == 6  # type: ignore[attr-defined]
     assert env.metadata["chance"] == 1 / 6
+    (tmp_path / "marked").write_bytes(codecs.BOM_UTF8 + (tmp_path / "a").read_bytes())
+    assert TextVectorEnv(1, tmp_path / "marked", unit="words").lanes.vocabulary.words == vocabulary.words  # type: ignore
 
 
 def test_a_smaller_vocabulary_has_a_word_for_the_others(tmp_path: Path) -> None:
@@ -154,9 +157,11 @@ def test_lanes_by_name(folder: Path) -> None:
         ("empty_folder", {}, "the folder has no files"),
         ("pipe", {}, "it is not a regular file; expected a file"),
         ("empty", {}, "expected a text, got an empty one"),
-        ("one", {"part": "all"}, "expected a all part of at least 2 tokens, got 1"),
-        ("two", {"part": "heldout"}, "expected a heldout part of at least 2 tokens, got 0"),
+        ("one", {"part": "all"}, "expected a all part with a document of at least 2 tokens, got 1 in 1"),
+        ("two", {"part": "heldout"}, "expected a heldout part with a document of at least 2 tokens, got 0 in 1"),
         ("binary", {"unit": "words"}, "byte 3 is not UTF-8; read the text with unit bytes"),
+        ("mixed", {"unit": "words"}, "mixed/picture: byte 0 is not UTF-8"),
+        ("ones", {"part": "all"}, "expected a all part with a document of at least 2 tokens, got 3 in 3"),
         ("two", {"unit": "letters"}, "unit: expected one of bytes, words; got 'letters'"),
         ("two", {"part": "test"}, "part: expected one of train, heldout, all; got 'test'"),
         ("two", {"held_out": 0}, "held_out: expected a number between 0 and 1, got 0"),
@@ -175,6 +180,15 @@ def test_bad_input_is_refused_in_one_line(tmp_path: Path, name: str, settings: d
     (tmp_path / "empty_folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for file, text in {"empty": b"", "one": b"x", "two": b"xy", "binary": b"abc\xff\xfe"}.items():
+        (tmp_path / file).write_bytes(text)
+    for file, text in {
+        "mixed/a": b"a b",
+        "mixed/picture": b"\xff",
+        "ones/a": b"a",
+        "ones/b": b"b",
+        "ones/c": b"c",
+    }.items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
         (tmp_path / file).write_bytes(text)
     with pytest.raises(ValueError, match=message) as caught:
         TextVectorEnv(1, tmp_path / name, **settings)

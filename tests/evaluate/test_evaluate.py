@@ -45,7 +45,8 @@ def test_a_text_that_has_changed_since_the_training_is_refused(
     assert cli.main([str(run), "--episodes", "1", "--max-steps", "5"]) == 0
     text.write_bytes(bytes(range(50, 100)) + bytes(range(50)))
     capsys.readouterr()
-    for flags in ([], ["--env", f"text-heldout:{text}"], ["--ablate-memory"]):
+    other_name = f"text-heldout:{tmp_path}/te?t"
+    for flags in ([], ["--env", f"text-heldout:{text}"], ["--env", other_name], ["--ablate-memory"]):
         assert f"is not the one that the run in {run} has read; put that back, or name" in refused(
             capsys, cli, run, *flags
         )

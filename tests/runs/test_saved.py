@@ -164,6 +164,16 @@ def test_a_device_that_does_not_exist_is_refused(device: Any) -> None:
         pick_device(device)
 
 
+def test_an_environments_name_in_several_lines_is_shown_in_one(tmp_path: Path) -> None:
+    """Its arguments may be a maze or the path of a text."""
+    agent, path = ActorCritic(SPEC, "none"), tmp_path / "a.safetensors"
+    provenance = Provenance("0", 0.0, None, 1, 0, "Maze(layout='#\n#\u00a0')")
+    save_agent(path, SavedAgent(agent, Config().updated({"core": "none"}, "test"), SPEC, path, 0), provenance)
+    found = load(path, device="cpu").provenance
+    assert found is not None
+    assert found.env == "Maze(layout='#?#?')"
+
+
 @pytest.mark.parametrize("fields", [[1.0], None, {"version": "0"}])
 def test_a_provenance_of_another_form_is_damage(fields: Any) -> None:
     with pytest.raises(ValueError, match="provenance"):

@@ -17,6 +17,7 @@ from rich.console import Console
 from helpers.agents import small_trainer
 from helpers.runs import FRAMES_PER_UPDATE, assert_same, events_of, newest, refused, resume
 from helpers.runs import train as train_quietly
+from rmc_agents.config import Config
 from rmc_agents.evaluate import cli as evaluate_cli
 from rmc_agents.evaluate import export, plot
 from rmc_agents.evaluate.episodes import PlaySettings
@@ -26,6 +27,7 @@ from rmc_agents.runs import checkpoint
 from rmc_agents.runs.best import best_of
 from rmc_agents.train import cli, evaluating, loop
 from rmc_agents.train.evaluating import SELECTION_SEED, Evaluator
+from rmc_agents.train.reporting.reporter import write_hparams
 from rmc_agents.train.run import Progress, train
 
 QUIET = Console(quiet=True)
@@ -222,6 +224,8 @@ def test_settings_and_final_scores_are_what_tensorboard_compares_runs_by(tmp_pat
     assert content.plugin_name == PLUGIN_NAME
     assert b"learning_rate" in content.content
     assert b"final/return" in events.summary_metadata["_hparams_/experiment"].plugin_data.content
+    named = Config().updated({"env": "text:a\udce9.txt"}, "test")  # a file's name need not be UTF-8
+    write_hparams(tmp_path / "run", named, {"frames": 20})
 
 
 def test_an_evaluation_is_no_training_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -327,6 +327,8 @@ def test_a_text_is_modelled_measured_in_bits_and_written(tmp_path: Path, capsys:
     for wrong, message in (
         ({"seed": -1}, "seed: expected an int of"),
         ({"temperature": "1"}, "temperature: expected a num"),
+        ({"prompt": None}, "prompt: expected a text, got None"),
+        ({"prompt": "\ud800"}, "prompt: .* surrogates not allowed"),
     ):
         with pytest.raises(ValueError, match=message):
             rmc.sample_text(rmc.load(run), 3, **wrong)
@@ -341,7 +343,9 @@ def test_a_text_is_modelled_measured_in_bits_and_written(tmp_path: Path, capsys:
 def test_an_evaluation_that_cannot_be_made_is_refused_before_the_training(tmp_path: Path) -> None:
     (tmp_path / "text").write_bytes(bytes(1000))
     env = {"env": f"text:{tmp_path / 'text'}", "env_kwargs": {"held_out": 0.001}}
-    with pytest.raises(ValueError, match=r"text .*: expected a heldout part of at least 2 tokens, got 1") as caught:
+    with pytest.raises(
+        ValueError, match=r"text .*: expected a heldout part with a document of at least 2 tokens, got 1 in 1"
+    ) as caught:
         train_in({"algo": "supervised", "num_envs": 2, "unroll_length": 5} | env, run_dir=tmp_path / "run")
     assert not isinstance(caught.value, EnvError)
     assert not (tmp_path / "run").exists()

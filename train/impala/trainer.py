@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
 from functools import partial
-from importlib.util import find_spec
 from typing import Any
 
 import psutil
@@ -227,7 +226,7 @@ def check_settings(config: Config) -> None:
     if settings.actor_engine == "local" and actors > room:
         of_each = " of each learner" if learners > 1 else ""
         raise ValueError(f"actors: expected at most {room}{of_each}, limited by memory, got {actors}")
-    if settings.actor_engine == "ray" and find_spec("ray") is None:
+    if settings.actor_engine == "ray" and not plugins.is_installed("ray"):
         raise ValueError("--actor-engine ray needs Ray: pip install 'rmc-agents[ray]'")
     if settings.actor_engine != "ray" and settings.ray_address is not None:
         raise ValueError(f"ray_address: expected None without --actor-engine ray, got {settings.ray_address!r}")

@@ -219,7 +219,7 @@ def write_hparams(run_dir: Path, config: Config, summary: Mapping[str, Any]) -> 
     `SummaryWriter.add_hparams` would add a subfolder, which TensorBoard shows as another run.
     """
     settings = {
-        name: value if isinstance(value, bool | int | float) else str(value)
+        name: value if isinstance(value, bool | int | float) else str(value).encode(errors="replace").decode()
         for name, value in config.to_mapping().items()
     }
     scores = final_scores(summary)

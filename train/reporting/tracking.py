@@ -5,7 +5,6 @@ The choice is never saved: a resumed run is tracked only if its command says so 
 
 import os
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -76,7 +75,7 @@ def find_tracker(name: str) -> MakeTracker:
       ValueError: if there is none, or its package is not installed.
     """
     if name in TRACKERS:
-        if find_spec(name) is None:
+        if not plugins.is_installed(name):
             raise ValueError(f"--track {name} needs a package that is not installed: pip install {name}")
         return TRACKERS[name]
     if ":" in name:
