@@ -199,10 +199,13 @@ def _check_out(out: Path) -> None:
 
 def _compared(agent: "ActorCritic", saved: "SavedAgent[ActorCritic] | None", env: str, suffix: str) -> "Compared":
     """The agent, compared at every step with its exported program."""
+    from rmc_agents.cores import built_in_name
+
     from .exported import Compared, make_program
 
     format = next(name for name, each in PROGRAMS.items() if each == suffix)
-    about = {"env": env, "core": agent.core.class_name(), "rmc_agents": __version__}
+    core = built_in_name(agent.core) or agent.core.class_name()
+    about = {"env": env, "core": core, "rmc_agents": __version__}
     if saved is not None:
         about |= {"env": saved.config.env.env, "core": saved.config.core.core, "frames": str(saved.frames)}
     return Compared(agent, make_program(agent, format, about))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from helpers import zoo
 from helpers.own_cores import Counter, Decay, Module
 from helpers.runs import refused
-from rmc_agents import __version__
+from rmc_agents import __version__, plugins
 from rmc_agents.agent import ActorCritic
 from rmc_agents.config import Config
 from rmc_agents.cores import LSTM, Core, MinGRU
@@ -260,7 +260,7 @@ def test_the_program_of_an_agent_in_training_opens_without_this_package(tmp_path
     output = step(is_first=torch.tensor([True]), state=state, **fields)
     assert output.keys() == {"policy_logits", "value", "state"}
     assert output["state"].keys() == state.keys()
-    assert json.loads(about["about.json"]) == {"env": "recall", "rmc_agents": __version__}
+    assert json.loads(about["about.json"]) == {"env": "recall", "core": "lstm", "rmc_agents": __version__}
 
 
 def test_bad_flags_are_refused_in_one_line(
@@ -273,7 +273,7 @@ def test_bad_flags_are_refused_in_one_line(
     }
     for flags, message in cases.items():
         assert message in refused(capsys, export, "recall-rmc", *flags.split())
-    monkeypatch.setattr(export, "find_spec", lambda name: None if name == "onnxscript" else name)
+    monkeypatch.setattr(plugins, "is_installed", lambda name: name != "onnxscript")
     line = refused(capsys, export, "recall-rmc", "--format", "onnx")
     assert ".onnx needs onnx, onnxscript, onnxruntime: pip install 'rmc-agents[onnx]'" in line
     assert not list(tmp_path.iterdir())

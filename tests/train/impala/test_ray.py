@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from helpers.runs import assert_same, find_and_load
+from rmc_agents import plugins
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import WorkerError
 from rmc_agents.train import cli
@@ -239,6 +240,6 @@ def test_bad_input_is_one_line(
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(impala, "find_spec", lambda name: None)
+    monkeypatch.setattr(plugins, "is_installed", lambda name: False)
     with pytest.raises(ValueError, match=r"needs Ray: pip install 'rmc-agents\[ray\]'"):
         impala.check_settings(CONFIG.updated({"actor_engine": "ray"}, "test"))

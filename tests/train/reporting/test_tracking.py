@@ -15,7 +15,6 @@ import rmc_agents as rmc
 from helpers.runs import refused
 from rmc_agents import plugins
 from rmc_agents.train import cli
-from rmc_agents.train.reporting import tracking
 from rmc_agents.train.run import train
 
 SETTINGS = {"env": "recall", "core": "lstm", "hidden_size": 8, "encoder_sizes": [8], "num_envs": 4, "unroll_length": 5}
@@ -116,7 +115,7 @@ def fake_wandb(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     module.init = lambda **how: seen.inits.append(how) or run  # type: ignore[attr-defined]
     module.Video = lambda path, format: f"video {path} {format}"  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", module)
-    monkeypatch.setattr(tracking, "find_spec", lambda name: object())
+    monkeypatch.setattr(plugins, "is_installed", lambda name: True)
     return seen
 
 
@@ -152,7 +151,7 @@ def test_nothing_is_imported_unless_asked_for(tmp_path: Path, monkeypatch: pytes
 
 
 def test_refusals(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
+    monkeypatch.setattr(plugins, "is_installed", lambda name: False)
     for name, expected in (
         ("wandb", "--track wandb needs a package that is not installed: pip install wandb"),
         ("wanbd", "--track: expected wandb, or module:Class for a custom tracker, got 'wanbd'"),
