@@ -99,7 +99,7 @@ def available_memory() -> int:
     """Bytes that this process and those that it starts may still use on this machine, limited by the container."""
     own = psutil.Process().memory_info().rss
     limits = (limit for (limit,) in chain(_limits("memory.max"), _limits("memory.limit_in_bytes")))
-    return min(psutil.virtual_memory().available, *(int(limit) - own for limit in limits))
+    return max(0, min(psutil.virtual_memory().available, *(int(limit) - own for limit in limits)))
 
 
 def _limits(*files: str) -> Iterator[list[float]]:

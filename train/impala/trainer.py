@@ -13,12 +13,12 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-import psutil
 import torch
 from torch import Tensor
 
 from rmc_agents import losses, plugins
 from rmc_agents.config import Config
+from rmc_agents.envs.processes import available_memory
 from rmc_agents.episodes import EndedEpisodes, Episode
 from rmc_agents.losses import Metrics
 from rmc_agents.train import distributed
@@ -222,7 +222,7 @@ def check_settings(config: Config) -> None:
             f"learner is slower than the actors, got {settings.max_policy_lag}; raise it or batch_rollouts"
         )
     learners = distributed.on_this_machine(int(config.run.learners))
-    room = psutil.virtual_memory().available // BYTES_OF_ACTOR // learners
+    room = available_memory() // BYTES_OF_ACTOR // learners
     if settings.actor_engine == "local" and actors > room:
         of_each = " of each learner" if learners > 1 else ""
         raise ValueError(f"actors: expected at most {room}{of_each}, limited by memory, got {actors}")

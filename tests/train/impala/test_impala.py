@@ -221,8 +221,7 @@ def test_an_update_of_one_frame_has_no_normalised_advantage() -> None:
 
 
 def test_the_actors_of_all_learners_share_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = SimpleNamespace(available=10 * trainer.BYTES_OF_ACTOR)
-    monkeypatch.setattr(trainer.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(trainer, "available_memory", lambda: 10 * trainer.BYTES_OF_ACTOR)
     check_settings(Config().updated({"algo": "impala", "actors": 8}, "test"))
     with pytest.raises(ValueError, match="actors: expected at most 2 of each learner, limited by memory, got 8"):
         check_settings(Config().updated({"algo": "impala", "actors": 8, "learners": 4}, "test"))
