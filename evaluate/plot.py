@@ -276,7 +276,7 @@ def draw(
         fontsize="small",
         title=explained,
     )
-    with _ignoring_letters():
+    with _without_warnings():
         figure.set_figheight(max(HEIGHT, 4.0 + legend.get_window_extent().height / figure.dpi))
     return figure
 
@@ -289,16 +289,15 @@ def plain(text: str) -> str:
 def write_png(figure: "Figure", path: str | PathLike[str]) -> None:
     """Write the figure atomically. Raises OSError if it cannot be written."""
     content = io.BytesIO()
-    with _ignoring_letters():
+    with _without_warnings():
         figure.savefig(content, format="png", dpi=150)
     write_atomically(Path(path), content.getvalue())
 
 
 @contextmanager
-def _ignoring_letters() -> Iterator[None]:
-    """Context without warnings of letters that the font does not have."""
+def _without_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing from font")
+        warnings.simplefilter("ignore")  # about letters that the font does not have
         yield
 
 

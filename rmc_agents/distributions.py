@@ -42,7 +42,9 @@ class Categorical:
 
     def mode(self) -> Tensor:
         """The most likely actions. Raises NotFinite if the policy has diverged."""
-        return _finite(self.logits).argmax(dim=-1)
+        action = self.logits.argmax(dim=-1)
+        _finite(self.logits.gather(-1, action.unsqueeze(-1)))  # argmax takes a NaN for the largest
+        return action
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Log-probabilities of actions `[...]`. Raises ValueError for another shape, which torch would cut to fit."""

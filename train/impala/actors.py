@@ -116,14 +116,12 @@ class Actor:
 
 
 MakeActor = Callable[[int], Actor]
+"""Creates an actor from its index."""
 
 
 def packed(make_actor: MakeActor) -> bytes:
     """It for other processes. Raises ValueError if it cannot be sent to them."""
     return pickled(make_actor, "algo: expected another than impala for this environment")
-
-
-"""Creates an actor from its index."""
 
 
 def pack_weights(agent: torch.nn.Module) -> bytes:
