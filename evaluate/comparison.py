@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
+from rmc_agents import plugins
 from rmc_agents.config import Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.files import write_atomically
@@ -100,7 +101,8 @@ def _resume_command(folder: Path, flags: str = "", settings: str = "") -> str:
     if config.env.env.startswith(NAMESPACE):
         which = "where env is a class or a function: a VectorEnv object is not evaluated"
         return f"rmc.resume({str(folder)!r}{settings}, env=...), {which}"
-    return resume_command(folder, config, flags)
+    parts = config.core.core, config.agent.encoder, config.train.loss, config.env.env
+    return resume_command(folder, config, flags) + ("" if plugins.flags() else plugins.flags_of(*parts))
 
 
 def collect(agent: str, folder: str | PathLike[str]) -> ComparedRun:

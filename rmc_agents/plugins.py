@@ -186,8 +186,8 @@ def find(name: str) -> Callable[..., Any] | None:
     Raises:
       ValueError: if the module does not define that name, or only a file names the function.
     """
-    module, _, attribute = name.partition(":")
-    if module not in _typed:
+    module, colon, attribute = name.partition(":")
+    if not colon or module not in _typed:
         return None
     found, package = getattr(sys.modules[module], attribute, None), module.partition(".")[0]
     home = _home(found)
@@ -254,7 +254,7 @@ def remedy(name: str) -> str:
     """The end of an error message: how to make the unknown name of a core, an encoder or a loss known."""
     if module := module_of(name):
         return f"importing {module} runs its code; if you trust it, add --import {shlex.quote(name)}"
-    return "if it is your own, import the module that registers it with --import MODULE"
+    return "your own is MODULE:NAME, or a name that a module registers which --import MODULE imports"
 
 
 def check_named(name: str, source: object) -> None:

@@ -76,6 +76,15 @@ def test_encoders_that_mix_lanes_or_remember_are_refused() -> None:
     ActorCritic(SPEC, "lstm", Noisy)  # random numbers are allowed
 
 
+def test_an_axis_too_many_is_not_taken_for_mixed_lanes() -> None:
+    class Deeper(Sums):
+        def forward(self, steps: TimeStep) -> torch.Tensor:
+            return super().forward(steps).unsqueeze(0)
+
+    with pytest.raises(ValueError, match=r"encoder: expected features \[2, \d\], got \[1, 2, \d\]"):
+        ActorCritic(SPEC, "lstm", Deeper).encode(random_steps(2))
+
+
 @pytest.mark.parametrize(
     ("encoder", "expected"),
     [

@@ -97,6 +97,14 @@ def test_a_partial_of_a_class_of_the_module_is_found(module: str) -> None:
     assert make_core(CoreConfig(core=f"{module}:Wide"), 3).output_size == 6
 
 
+@pytest.mark.parametrize("name", ["Own", "MODULE"])
+def test_a_name_without_its_module_is_explained(name: str, module: str) -> None:
+    plugins.load([module])
+    config = Config().updated({"core": name.replace("MODULE", module)}, "flags")
+    with pytest.raises(ValueError, match=r"there is no core .* your own is MODULE:NAME, or a name that a module"):
+        config.check_parts()
+
+
 def test_what_a_module_imported_from_elsewhere_is_not_its_own(module: str) -> None:
     plugins.load([module])
     with pytest.raises(ValueError, match="defines"):

@@ -20,6 +20,7 @@ Loss = Callable[..., Tensor | tuple[Tensor, Mapping[str, Any]]]
 GROUPS = ("actors/", "charts/", "curriculum/", "diagnostics/", "evaluation/", "final/", "time/")
 NAMES = ("losses/loss", "losses/grad_norm")
 """Beginnings of the metric names that a training uses itself, and other names that it uses."""
+OF_CROSS_ENTROPY = ("charts/accuracy", "charts/target_fraction")  # `losses.cross_entropy` returns them
 _registry = Registry("loss", LOSSES)
 
 
@@ -29,9 +30,10 @@ def register_loss(name: str, loss: Loss) -> None:
     It is called as `loss(agent, rollout, targets, **loss_args)` for each minibatch: an `ActorCritic`; T steps of some
     lanes, a `Rollout`; and their `losses.Targets`, each `[T, B]`, which the settings determine (`discount`,
     `trace_lambda`, `reward_scale`, `normalize_advantages`). It returns a scalar, or one and a dict of metrics, also
-    scalars, by their TensorBoard names: the same ones in every call, none that begins with actors/, charts/,
-    curriculum/, diagnostics/, evaluation/, final/ or time/, nor losses/loss or losses/grad_norm, which the training has
-    itself. If all are means over the steps at which `targets.valid` is True, several learners compute what one does.
+    scalars, by their TensorBoard names: the same ones in every call, none that begins with actors/, charts/ (except
+    those of `losses.cross_entropy`), curriculum/, diagnostics/, evaluation/, final/ or time/, nor losses/loss or
+    losses/grad_norm, which the training has itself. If all are means over the steps at which `targets.valid` is True,
+    several learners compute what one does.
 
     Args:
       name: the loss's name; registering it again replaces it.
@@ -100,7 +102,8 @@ class OwnLoss:
 
     def _check_names(self, names: Iterable[str]) -> None:
         """Raises ValueError for metrics with other names than in the first call, or names of the training itself."""
-        if taken := [name for name in names if name.startswith(GROUPS) or name in NAMES]:
+        own = [name for name in names if name not in OF_CROSS_ENTROPY]
+        if taken := [name for name in own if name.startswith(GROUPS) or name in NAMES]:
             raise ValueError(f"loss: {self.name}: the training itself has a metric {taken[0]}; expected another name")
         if set(names) != self.metric_names:
             expected, got = (", ".join(sorted(each)) or "none" for each in (self.metric_names or (), names))

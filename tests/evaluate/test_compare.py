@@ -338,6 +338,12 @@ def test_a_resume_command_has_the_flags_that_the_run_needs(tmp_path: Path, monke
             comparison.collect("a", tmp_path)
 
 
+def test_a_resume_command_imports_the_runs_own_parts(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("env: recall\ncore: decay:Decay\nloss: my:loss")
+    with pytest.raises(ValueError, match=f"--resume {tmp_path} --import decay:Decay --import my:loss$"):
+        comparison.collect("a", tmp_path)
+
+
 @pytest.mark.parametrize(
     ("out", "marks", "expected"),
     [

@@ -114,6 +114,15 @@ def test_other_results_are_refused(loss: Any, message: str) -> None:
         small_trainer(loss="own").update()
 
 
+def test_it_may_return_what_cross_entropy_returns() -> None:
+    def imitation(agent: rmc.ActorCritic, rollout: rmc.Rollout, targets: Any) -> Any:
+        output, _ = agent.unroll(rollout.steps, rollout.initial_state)
+        return rmc.losses.cross_entropy(output.policy_logits[:-1], rollout.steps.prev_action[1:])
+
+    rmc.register_loss("own", imitation)
+    assert 0 <= small_trainer(loss="own").update()["charts/accuracy"] <= 1
+
+
 def test_metrics_may_not_change_between_calls() -> None:
     calls = []
 
