@@ -68,12 +68,9 @@ class Arguments:
     imports: parsing.Imports = ()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command("rmc-evaluate")
+def main(argv: Sequence[str]) -> int:
     """The command; returns its exit status."""
-    return command_line.run("rmc-evaluate", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(Arguments, argv, "rmc-evaluate", DESCRIPTION)
     _check(arguments)
     path = find(arguments.run, arguments.pretrained, arguments.trust)

@@ -2,7 +2,6 @@
 
 import itertools
 import reprlib
-import sys
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -84,12 +83,9 @@ class Arguments:
     imports: parsing.Imports = ()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command("rmc-compare")
+def main(argv: Sequence[str]) -> int:
     """The command; returns its exit status."""
-    return command_line.run("rmc-compare", lambda: _main(sys.argv[1:] if argv is None else argv))
-
-
-def _main(argv: Sequence[str]) -> int:
     split = argv.index("--") if "--" in argv else len(argv)
     arguments = parsing.parse(
         Arguments, argv[:split], "rmc-compare", DESCRIPTION, if_unknown="; flags of rmc-train go after --"

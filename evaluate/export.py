@@ -62,12 +62,9 @@ class Arguments:
     imports: parsing.Imports = ()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command("rmc-export")
+def main(argv: Sequence[str]) -> int:
     """The command; returns its exit status."""
-    return command_line.run("rmc-export", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(
         Arguments,
         argv,

@@ -86,12 +86,9 @@ class Arguments:
     imports: parsing.Imports = ()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command("rmc-plot")
+def main(argv: Sequence[str]) -> int:
     """The command; returns its exit status."""
-    return command_line.run("rmc-plot", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(Arguments, argv, "rmc-plot", DESCRIPTION)
     plugins.load(arguments.imports)
     is_single = len(arguments.runs) == 1

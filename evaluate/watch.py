@@ -68,12 +68,9 @@ class Arguments:
     imports: parsing.Imports = ()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command("rmc-watch")
+def main(argv: Sequence[str]) -> int:
     """The command; returns its exit status."""
-    return command_line.run("rmc-watch", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
     arguments = parsing.parse(Arguments, argv, "rmc-watch", DESCRIPTION)
     parsing.check_numbers(arguments, "seed", "episodes", "window", "max_steps")
     if arguments.out is not None:

@@ -60,12 +60,9 @@ class Arguments(Config):
     imports: parsing.Imports = ()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command("rmc-train")
+def main(argv: Sequence[str]) -> int:
     """The command; returns its exit status."""
-    return command_line.run("rmc-train", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
     first = parsing.import_typed(argv)
     base = Config().updated_from_yaml(first.config)
     new = base.changed(partial(_parse, argv), first.config)  # for a resumed run, only the flags matter
@@ -90,7 +87,7 @@ def _main(argv: Sequence[str] | None) -> int:
         return _lead(argv, first, base, new) if distributed.rank() == distributed.FIRST else follow()
 
 
-def _lead(argv: Sequence[str] | None, first: argparse.Namespace, base: Config, new: Config) -> int:
+def _lead(argv: Sequence[str], first: argparse.Namespace, base: Config, new: Config) -> int:
     """The command in the first learner; torchrun may have started others."""
     with command_line.importing():
         from .run import resume, say_unused, train
@@ -114,7 +111,7 @@ def _status(run: "Run") -> int:
     return 0 if run.stopped_by is None else 128 + run.stopped_by
 
 
-def _parse(argv: Sequence[str] | None, base: Config) -> Config:
+def _parse(argv: Sequence[str], base: Config) -> Config:
     """The settings, as `base` where no flag is given."""
     default = Arguments(**base.sections())
     arguments = parsing.parse(Arguments, argv, "rmc-train", DESCRIPTION, default, FIRST, listed_names)

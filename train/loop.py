@@ -115,7 +115,7 @@ class RunLoop:
                 lead(trainer, self.saved, folder.path)
                 folder.write_config(trainer.config)  # a run whose resume cannot begin stays as it was
                 if trainer.frames < trainer.train.total_frames:
-                    folder.drop_summary()
+                    (folder.path / SUMMARY).unlink(missing_ok=True)  # of a finished training
                 seconds = self._train_or_explain(stop)
             self.tracking.summary = summary = summarize(trainer, seconds, folder.path)
             if stop.received is not None:

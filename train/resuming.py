@@ -36,15 +36,10 @@ class Saved(NamedTuple):
 
     config: Config
     path: Path  # the checkpoint
+    frames: int  # trained so far
     seconds: float  # of training so far
     tree: dict[str, Any]  # for the trainer's set_state
     spec: SpaceSpec | None = None  # None: in an archive of Stable-Baselines3
-
-    @property
-    def frames(self) -> int:
-        """Frames trained so far."""
-        frames: int = self.tree["info"].frames if "info" in self.tree else self.tree["frames"]
-        return frames
 
     def is_of(self, run_dir: Path) -> bool:
         """Whether the checkpoint lies in this run's folder."""
@@ -109,7 +104,8 @@ def read_saved(path: Path, trust: bool) -> Saved:
             raise _holds_only_an_agent(path, "rmc-evaluate and rmc-watch")
         archive.check_trust(path, trust)
         with checkpoint.opening(path):
-            return Saved(Config().updated(info.config, "config"), path, info.seconds, {"path": path, "info": info})
+            config = Config().updated(info.config, "config")
+            return Saved(config, path, info.frames, info.seconds, {"path": path, "info": info})
     tree = checkpoint.load(path)
     if "provenance" in tree:
         raise _holds_only_an_agent(path, "rmc-evaluate, rmc-watch and --init-from")
@@ -118,7 +114,7 @@ def read_saved(path: Path, trust: bool) -> Saved:
         check_progress(tree)
         if not isinstance(tree.get("actors", []), list):
             raise TypeError("actors: expected a list")
-        return Saved(config, path, tree["seconds"], tree, spec)
+        return Saved(config, path, tree["frames"], tree["seconds"], tree, spec)
 
 
 def _holds_only_an_agent(path: Path, taken_by: str) -> checkpoint.CheckpointError:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import gc
 import io
 import os
@@ -11,7 +12,7 @@ import shlex
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -113,6 +114,19 @@ def run(program: str, main: Callable[[], int]) -> int:
             print(note, file=sys.stderr)
         hint = f" ({TRACEBACK_HINT})" if notes or getattr(error, "is_theirs", False) else ""
         return _fail(program, _one_line(error) + hint)
+
+
+def command(program: str) -> Callable[[Callable[[Sequence[str]], int]], Callable[..., int]]:
+    """Make a function of the arguments a command, with the arguments of this program as its default: see `run`."""
+
+    def decorate(main: Callable[[Sequence[str]], int]) -> Callable[..., int]:
+        @functools.wraps(main)
+        def wrapped(argv: Sequence[str] | None = None) -> int:
+            return run(program, lambda: main(sys.argv[1:] if argv is None else argv))
+
+        return wrapped
+
+    return decorate
 
 
 def _fail(program: str, message: str, status: int = 2) -> int:

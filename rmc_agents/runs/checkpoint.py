@@ -82,7 +82,7 @@ def check_header(path: Path) -> None:
         check_regular(path)
         with path.open("rb") as file:
             length = file.read(8)
-            _check_format(_metadata(length + file.read(min(_header_size(length), MAX_HEADER))), str(path))
+            _check_format(_metadata(length + file.read(min(int.from_bytes(length, "little"), MAX_HEADER))), str(path))
 
 
 def check_regular(path: Path) -> None:
@@ -141,15 +141,11 @@ def from_bytes(content: bytes, source: str) -> dict[str, Any]:
 def _metadata(content: bytes) -> dict[str, str]:
     """The metadata in safetensors' JSON header, which follows eight bytes with its length."""
     try:
-        header = json.loads(content[8 : 8 + _header_size(content)])
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
     except ValueError:
         raise ValueError("expected the contents of a .safetensors file") from None
     metadata: dict[str, str] = header.get("__metadata__", {})
     return metadata
-
-
-def _header_size(content: bytes) -> int:
-    return int.from_bytes(content[:8], "little")
 
 
 def _check_format(metadata: dict[str, str], source: str) -> None:

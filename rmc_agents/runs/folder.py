@@ -112,10 +112,6 @@ class RunFolder:
         versions |= {"torch_threads": str(torch.get_num_threads()), "seed": str(config.run.seed)}
         write_json(self.path / VERSIONS, versions)
 
-    def drop_summary(self) -> None:
-        """Remove `summary.json`, which describes a finished training."""
-        (self.path / SUMMARY).unlink(missing_ok=True)
-
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_json(self.path / SUMMARY, summary)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from oracles.minipacman import FREE, REWARDS, Game, SplitMix, exits
+from oracles.minipacman import FREE, LEVEL_ENDS, REWARDS, Game, SplitMix, exits
 from rmc_agents.envs.minipacman.env import MiniPacmanVectorEnv
 from rmc_agents.envs.minipacman.map import make_maze
 from rmc_agents.envs.minipacman.state import MODES
@@ -151,13 +151,6 @@ EVENTS = {
     "tie fleeing",
     "truncated",
     "died on the last frame",
-}
-LEVEL_ENDS = {
-    "regular": {"food"},
-    "avoid": {"food", "timer"},
-    "hunt": {"ghosts"},
-    "ambush": {"ghosts"},
-    "rush": {"pills"},
 }
 
 

@@ -53,12 +53,9 @@ class Arguments(Config):
     imports: parsing.Imports = ()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command("rmc-bench")
+def main(argv: Sequence[str]) -> int:
     """The command; returns its exit status."""
-    return command_line.run("rmc-bench", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
     arguments = _parse(argv)
     config = Config(**arguments.sections())
     parsing.check_numbers(arguments, "repeats")
@@ -76,7 +73,7 @@ def _main(argv: Sequence[str] | None) -> int:
     return 0
 
 
-def _parse(argv: Sequence[str] | None) -> Arguments:
+def _parse(argv: Sequence[str]) -> Arguments:
     """Flags override --config, which overrides the defaults, as in rmc-train."""
     first = parsing.import_typed(argv)
 

@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import TypeVar
 
 import cloudpickle
 import psutil
@@ -27,7 +26,6 @@ from rmc_agents.envs.processes import (
     SECONDS_TO_END,
     ChildContext,
     Fault,
-    WorkerError,
     available_memory,
     cpu_cores,
     describe_death,
@@ -45,7 +43,6 @@ BYTES_OF_LEARNER = 350 << 20  # to leave for each learner; with the default lane
 LOOPBACK = "127.0.0.1"
 POLL, TIME_TO_MEET = 0.01, timedelta(minutes=1)  # of processes that are ready
 INTERFACE = "GLOO_SOCKET_IFNAME"  # the environment variable that gloo reads
-Lost = TypeVar("Lost", bound=ValueError)
 
 
 def with_number(config: Config, device: torch.device) -> Config:
@@ -204,7 +201,7 @@ def _start(others: list[_Other], config: Config, port: int, board: Board) -> Non
     for number, other in enumerate(others, start=1):
         if fault := other.wait():
             hint = "" if fault.trace else f" before it could begin ({GUARD})"
-            raise _lost_learner(WorkerError, number, fault._replace(summary=fault.summary + hint))
+            raise fault.error(f"learner {number} ", f"{hint}; all learners end with it")
 
 
 def _explained(error: distributed.LearnerLost, others: Sequence[_Other]) -> distributed.LearnerLost:
@@ -212,14 +209,10 @@ def _explained(error: distributed.LearnerLost, others: Sequence[_Other]) -> dist
     deadline = time.monotonic() + SECONDS_TO_END
     for number, other in enumerate(others, start=1):
         if fault := other.fault(max(0.0, deadline - time.monotonic())):
-            return _lost_learner(distributed.LearnerLost, number, fault)
-    return error
-
-
-def _lost_learner(kind: type[Lost], number: int, fault: Fault) -> Lost:
-    error = kind(f"learner {number} {fault.summary}; all learners end with it")
-    if fault.trace:
-        error.add_note(fault.trace)
+            error = distributed.LearnerLost(f"learner {number} {fault.summary}; all learners end with it")
+            if fault.trace:
+                error.add_note(fault.trace)
+            break
     return error
 
 

@@ -1,7 +1,6 @@
 """rmc-sweep: searches ranges of settings with many trainings."""
 
 import signal
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,13 +63,10 @@ class Arguments:
     imports: parsing.Imports = ()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+@command_line.command("rmc-sweep")
+def main(argv: Sequence[str]) -> int:
     """The command; returns its exit status."""
-    return command_line.run("rmc-sweep", lambda: _main(argv))
-
-
-def _main(argv: Sequence[str] | None) -> int:
-    if "--" in (sys.argv if argv is None else argv):
+    if "--" in argv:
         raise ValueError(
             "rmc-sweep takes no flags of rmc-train after --: fix a setting of all trials with --set NAME=VALUE"
         )
