@@ -102,7 +102,8 @@ def _resume_command(folder: Path, flags: str = "", settings: str = "") -> str:
         which = "where env is a class or a function: a VectorEnv object is not evaluated"
         return f"rmc.resume({str(folder)!r}{settings}, env=...), {which}"
     parts = config.core.core, config.agent.encoder, config.train.loss, config.env.env
-    return resume_command(folder, config, flags) + ("" if plugins.flags() else plugins.flags_of(*parts))
+    missing = (part for part in parts if part not in plugins.flags())
+    return resume_command(folder, config, flags) + plugins.flags_of(*missing)
 
 
 def collect(agent: str, folder: str | PathLike[str]) -> ComparedRun:

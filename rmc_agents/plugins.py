@@ -254,7 +254,7 @@ def remedy(name: str) -> str:
     """The end of an error message: how to make the unknown name of a core, an encoder or a loss known."""
     if module := module_of(name):
         return f"importing {module} runs its code; if you trust it, add --import {shlex.quote(name)}"
-    return "your own is MODULE:NAME, or a name that a module registers which --import MODULE imports"
+    return "your own is MODULE:NAME, or registered by the module in --import MODULE"
 
 
 def check_named(name: str, source: object) -> None:

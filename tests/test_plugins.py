@@ -101,7 +101,7 @@ def test_a_partial_of_a_class_of_the_module_is_found(module: str) -> None:
 def test_a_name_without_its_module_is_explained(name: str, module: str) -> None:
     plugins.load([module])
     config = Config().updated({"core": name.replace("MODULE", module)}, "flags")
-    with pytest.raises(ValueError, match=r"there is no core .* your own is MODULE:NAME, or a name that a module"):
+    with pytest.raises(ValueError, match=r"there is no core .* your own is MODULE:NAME, or registered by"):
         config.check_parts()
 
 
