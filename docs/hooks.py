@@ -18,6 +18,7 @@ from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
 
 import rmc_agents
+import rmc_agents.sb3
 from rmc_agents.command_line.help_text import docstrings
 from rmc_agents.config import Config
 
@@ -88,7 +89,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def check_complete(api_page: str) -> None:
     """Warn about public names missing on the API page; a warning fails a strict build."""
     shown = {line.rpartition(".")[2] for line in api_page.splitlines() if line.startswith(":::")}
-    if missing := {*rmc_agents.__all__} - shown:
+    if missing := {*rmc_agents.__all__, *rmc_agents.sb3.__all__} - shown:
         logger.warning("%s leaves out %s", API_PAGE, ", ".join(sorted(missing)))
 
 

@@ -58,7 +58,7 @@ class Progress(NamedTuple):
 
     Attributes:
       frames: environment steps so far, over all lanes.
-      updates: rollouts learned from so far; in PPO each is several steps of the optimizer.
+      updates: so far; each learns from one rollout (IMPALA: `batch_rollouts`), in PPO with several optimizer steps.
       seconds: of training so far.
       metrics: of this update, by their names in TensorBoard: `losses/...`, `charts/learning_rate`.
       episodes: those that ended since the last update.

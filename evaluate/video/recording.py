@@ -40,12 +40,19 @@ SQUARES_IN_ROW, MOST_SQUARES = 16, 256
 
 
 class RecordedVideo(NamedTuple):
-    """A recorded video."""
+    """A recorded video.
+
+    Attributes:
+      path: its file.
+      frames: number of pictures, including the repeated last ones of each episode.
+      returns: one per episode; for a cut episode the return so far.
+      cut: whether each episode was cut off by the step limit.
+    """
 
     path: Path
-    frames: int  # including the repeated last ones of each episode
-    returns: list[float]  # one per episode; for a cut episode the return so far
-    cut: list[bool]  # whether the episode was cut off by the step limit
+    frames: int
+    returns: list[float]
+    cut: list[bool]
 
 
 @contextmanager

@@ -130,7 +130,7 @@ class CoreConfig(Section):
     """rmc: added to the input gate before its sigmoid; gate_style coupled and none do not use it."""
     slot_embedding: bool = False
     """rmc: add a learned vector to each slot at every step, which keeps the slots from becoming equal; not in the
-    paper, and on Mini PacMan stable only with coupled gates (docs/decisions/slots.md)."""
+    paper, and with the paper's gates some trainings on Mini PacMan collapsed (docs/decisions/slots.md)."""
 
     def core_args_error(self) -> str:
         """Error message: a built-in core takes no `core_args`."""
