@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from functools import cached_property
 from typing import Any
 
@@ -68,7 +69,10 @@ class GuardedEnv(gym.Wrapper):
         with self._stepping:
             obs, reward, terminated, truncated, info = checked_values(self.env.step(action), STEP_VALUES)
             ends = checked_flag(terminated, "terminated"), checked_flag(truncated, "truncated")
-            return self._checked(obs), checked_number(reward), *ends, self._usable(info)
+            seen = self._checked(obs)
+            if any(ends):  # with SAME_STEP, the reset that follows may write into the same array
+                seen = deepcopy(seen)
+            return seen, checked_number(reward), *ends, self._usable(info)
 
     def render(self) -> Any:
         """As the environment's; with render mode rgb_array an image. Raises EnvError."""

@@ -26,6 +26,16 @@ FIRST_SEED_AFTER, SEEDS_AFTER = 2**31, 2**30
 """Seeds of training lanes: above those of evaluations, and below 2**32 with all lanes."""
 
 
+def check_next_step(env: VectorEnv) -> None:
+    """Raises ValueError if the vector environment's autoreset mode is not NEXT_STEP."""
+    if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
+        raise ValueError(
+            "expected a vector environment whose metadata has autoreset_mode NEXT_STEP, got "
+            f"{env.metadata.get('autoreset_mode')}; make it with autoreset_mode=AutoresetMode.NEXT_STEP, or write "
+            "this in your class's metadata if it returns an episode's last observation and resets in the next step"
+        )
+
+
 class Lanes(EndedEpisodes):
     """A NEXT_STEP vector environment as a stream of `TimeStep`, with episode statistics.
 
@@ -49,12 +59,7 @@ class Lanes(EndedEpisodes):
     def __init__(self, env: VectorEnv, seed: int, device: torch.device, needs_targets: bool = False) -> None:
         if not isinstance(env, VectorEnv):
             raise ValueError(f"env: expected a vector environment, such as rmc.make_env(...), got {env!r}")
-        if env.metadata.get("autoreset_mode") != AutoresetMode.NEXT_STEP:
-            raise ValueError(
-                "expected a vector environment whose metadata has autoreset_mode NEXT_STEP, got "
-                f"{env.metadata.get('autoreset_mode')}; make it with autoreset_mode=AutoresetMode.NEXT_STEP, or write "
-                "this in your class's metadata if it returns an episode's last observation and resets in the next step"
-            )
+        check_next_step(env)
         name = name_of_env(env)
         self.env = guarded(env, name)
         self._resetting, self._stepping = Blame(name, "reset()"), Blame(name, "step()")
@@ -128,6 +133,7 @@ class Lanes(EndedEpisodes):
             if np.shape(successes) != (self.num_lanes,):
                 raise ValueError(f"infos['is_success']: expected one per lane, got {successes!r}")
             self._reports_success[:] = True  # from now on, an episode without it is a failure
+            successes = np.where(self.infos.get("_is_success", True), successes, False)
         for lane in np.flatnonzero(self._is_last):
             success = successes is not None and bool(successes[lane]) if self._reports_success[lane] else None
             total, length = float(self._returns[lane]), int(self._lengths[lane])

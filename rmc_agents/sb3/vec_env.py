@@ -24,10 +24,11 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvO
 
 from rmc_agents.envs.making import EnvFactory, make_env
 from rmc_agents.envs.names import MAPS, STACKED
-from rmc_agents.envs.nested import is_nested, pick
-from rmc_agents.envs.returned_values import name_of_env
+from rmc_agents.envs.nested import KeyPath, is_nested, pick
+from rmc_agents.envs.returned_values import checked_infos, name_of_env
 from rmc_agents.envs.warn_once import warn_once
-from rmc_agents.spaces import ACTION_MASK, SpaceSpec
+from rmc_agents.spaces import ACTION_MASK
+from rmc_agents.spaces.parts import observation_parts
 
 from .entries import Entry, entries
 from .lane_access import access_to
@@ -121,7 +122,8 @@ class EngineVecEnv(VecEnv):
                 f"expected a vector environment with autoreset_mode in its metadata, got {vector_env.metadata}"
             )
         single, action_space = vector_env.single_observation_space, vector_env.single_action_space
-        self._entries = entries(SpaceSpec.from_spaces(single, action_space).obs_parts) if is_nested(single) else ()
+        mask: set[KeyPath] = {(ACTION_MASK,)} if isinstance(action_space, Discrete | MultiDiscrete) else set()
+        self._entries = entries(observation_parts(single, mask)) if is_nested(single) else ()
         flat = gym.spaces.Dict({entry.name: entry.space for entry in self._entries})
         self._first = 0 if self._entries else getattr(single, "start", 0)  # of categories
         observations = flat if self._entries else _from_0(single)
@@ -139,7 +141,7 @@ class EngineVecEnv(VecEnv):
             warn_once("Stable-Baselines3's algorithms ignore the action masks of %r", name_of_env(self.vector_env))
         self._reset_seeds()
         self._reset_options()
-        self.reset_infos = _infos_of_lanes(infos, np.arange(self.num_envs))
+        self.reset_infos = _infos_of_lanes(checked_infos(infos), np.arange(self.num_envs))
         return self._flat(obs)
 
     def step_async(self, actions: np.ndarray) -> None:
@@ -147,7 +149,8 @@ class EngineVecEnv(VecEnv):
         own: Any = self.vector_env.single_action_space
         if own.shape is not None:  # a Tuple has none
             actions = (np.asarray(actions) + np.ravel(getattr(own, "start", 0))).reshape(-1, *own.shape)
-            if actions.dtype.kind != "f" or own.dtype.kind == "f":  # fractions are the environment's to refuse
+            is_fraction = actions.dtype.kind == "f" and own.dtype.kind != "f"
+            if not is_fraction or isinstance(own, MultiBinary):  # other fractions are the environment's to refuse
                 actions = actions.astype(own.dtype)
         self._actions = actions
 
@@ -159,18 +162,34 @@ class EngineVecEnv(VecEnv):
         if dones.any():
             lanes, is_cut = np.flatnonzero(dones), (~terminated)[dones].tolist()
             if self.autoreset_mode == AutoresetMode.SAME_STEP:
+                self._check_final(infos)
                 last_obs = self._ended(infos["final_obs"][lanes])
                 last_infos = _infos_of_lanes(infos.get("final_info", {}), lanes)
             else:
                 last_obs, last_infos, before = _of_lanes(shown, lanes), _infos_of_lanes(infos, lanes), shown
-                obs, infos = self.vector_env.reset(options={"reset_mask": dones.copy()})
+                obs, infos = self.vector_env.reset(options=_ResetMask(reset_mask=dones.copy()))
                 shown = self._flat(obs)
                 self._check_others_go_on(before, shown, ~dones)
             ended = zip(lanes.tolist(), last_obs, is_cut, last_infos, _infos_of_lanes(infos, lanes), strict=True)
             for lane, last, cut, info, reset_info in ended:
                 info["terminal_observation"], info["TimeLimit.truncated"] = last, cut
+                if self.autoreset_mode == AutoresetMode.SAME_STEP and "episode" in reset_info:
+                    info["episode"] = reset_info.pop(
+                        "episode"
+                    )  # of a gymnasium.wrappers.vector.RecordEpisodeStatistics
                 lane_infos[lane], self.reset_infos[lane] = info, reset_info
         return shown, rewards, dones, lane_infos
+
+    def _check_final(self, infos: dict[str, Any]) -> None:
+        """Raises ValueError unless the infos of SAME_STEP have the last observations and infos as gymnasium's do."""
+        final_obs, final_info = infos.get("final_obs"), infos.get("final_info", {})
+        is_array = isinstance(final_obs, np.ndarray) and len(final_obs) == self.num_envs
+        if not is_array or not isinstance(final_info, dict):
+            raise ValueError(
+                f"the environment {name_of_env(self.vector_env)!r} has autoreset_mode SAME_STEP: expected infos with "
+                "final_obs, an array with an observation per lane, and final_info, a dict, as those of gymnasium's "
+                f"SyncVectorEnv, got {type(final_obs).__name__} and {type(final_info).__name__}"
+            )
 
     def _check_others_go_on(self, before: VecEnvObs, after: VecEnvObs, others: NDArray[np.bool_]) -> None:
         """Raises ValueError if a reset of the lanes that ended changed the observations `[N, ...]` of the `others`."""
@@ -234,6 +253,13 @@ class EngineVecEnv(VecEnv):
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper], indices: VecEnvIndices = None) -> list[bool]:
         """Whether the lanes have a wrapper; compared by name in other processes; an engine of all lanes has none."""
         return self._access.is_wrapped(wrapper_class, list(self._get_indices(indices)))
+
+
+class _ResetMask(dict[str, Any]):
+    """Options of a reset. gymnasium's SyncVectorEnv pops the mask, which the wrappers around it read afterwards."""
+
+    def pop(self, key: str, *_: Any) -> Any:
+        return self[key]
 
 
 def _flat_actions(space: gym.Space[Any]) -> gym.Space[Any]:

@@ -135,6 +135,13 @@ def test_success_is_reported_for_each_lane() -> None:
         lanes.step(torch.zeros(LANES, dtype=torch.int64))
 
 
+def test_a_success_counts_where_its_mask_says_so() -> None:
+    infos = {"is_success": np.array([True, True]), "_is_success": np.array([True, False])}
+    lanes = Lanes(make_env(Together, LANES, env_kwargs={"terminated": [True, True], "infos": infos}), 0, CPU)
+    lanes.step(torch.zeros(LANES, dtype=torch.int64))
+    assert [episode.success for episode in lanes.take_episodes()] == [True, False]
+
+
 def test_an_environment_may_change_the_actions_it_gets() -> None:
     class Counting(Together):
         def step(self, actions: Any) -> Any:

@@ -18,6 +18,7 @@ pytest.importorskip("sb3_contrib", reason="Stable-Baselines3 is not installed: p
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit, TransformReward
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 from stable_baselines3.common.monitor import Monitor, get_monitor_files
 from stable_baselines3.common.vec_env import (
     DummyVecEnv,
@@ -195,6 +196,55 @@ def test_a_vector_environment_of_ones_own() -> None:
     assert env.reset_infos == [{"listed": 0}, {"listed": 1}]
 
 
+class Reusing(gym.Env):
+    """Counts up to 3 in one array, which each reset sets to 0."""
+
+    observation_space, action_space = Box(0, 99, (1,), np.float32), Discrete(2)
+
+    def __init__(self) -> None:
+        self.time = np.zeros(1, np.float32)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.time[:] = 0
+        return self.time, {}
+
+    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict]:
+        self.time += 1
+        return self.time, 1.0, False, self.time[0] == 3, {}
+
+
+def test_a_last_observation_is_not_overwritten_by_the_reset() -> None:
+    env = make_sb3_env(Reusing, 2)
+    env.reset()
+    for _ in range(3):
+        obs, _, _, infos = env.step(np.zeros(2, np.int64))
+    assert [info["terminal_observation"].item() for info in infos] == [3, 3]
+    assert obs.tolist() == [[0], [0]]
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_gymnasiums_statistics_of_lanes_that_end_at_different_times(mode: AutoresetMode) -> None:
+    made = [partial(TimeLimit, Reusing(), max_episode_steps=steps) for steps in (2, 3)]
+    env = to_sb3(RecordEpisodeStatistics(SyncVectorEnv(made, autoreset_mode=mode)))
+    env.reset()
+    infos = [info for _ in range(6) for info in env.step(np.zeros(2, np.int64))[3]]
+    assert [info["episode"]["r"] for info in infos if info] == [2, 3, 2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "infos", [{"final_obs": [np.zeros(1)] * 2}, {"final_obs": np.zeros((2, 1)), "final_info": np.array([{}, {}])}]
+)
+def test_infos_of_same_step_in_another_form_are_refused(infos: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    clocks = Clocks(2)
+    env = to_sb3(clocks)
+    env.autoreset_mode = AutoresetMode.SAME_STEP
+    ones = np.ones(2, bool)
+    monkeypatch.setattr(clocks, "step", lambda actions: (clocks.time, np.ones(2), ones, ~ones, infos))
+    with pytest.raises(ValueError, match=r"'Clocks' has autoreset_mode SAME_STEP: expected infos with final_obs"):
+        env.step(np.zeros(2, np.int64))
+
+
 def test_an_environment_that_resets_all_lanes_is_refused() -> None:
     env = to_sb3(gym.make_vec("CartPole-v1", num_envs=4, vectorization_mode="vector_entry_point"))
     env.seed(0)  # with other seeds the lanes may fall at once
@@ -354,6 +404,14 @@ def test_fractions_are_no_choices() -> None:
         env.step(np.full(LANES, 0.5))
 
 
+def test_nested_observations_go_with_any_actions() -> None:
+    class Nested(Echo):
+        observation_space = gym.spaces.Dict({"a": Echo.observation_space})  # type: ignore[assignment]
+
+    env = to_sb3(SyncVectorEnv([lambda: Nested(Box(0, 5, (1,), np.int8))]))
+    assert list(env.observation_space) == ["a"]
+
+
 def test_options_of_a_reset_are_for_all_lanes() -> None:
     env = to_sb3(native("next_step"))
     env.set_options([{}] * (LANES - 1) + [{"some": "thing"}])
@@ -374,6 +432,7 @@ class Echo(gym.Env):
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         assert self.action_space.contains(action)
+        assert action.dtype == self.action_space.dtype
         return np.zeros(1, np.float32), float(np.sum(action)), False, False, {}
 
 
@@ -386,7 +445,7 @@ class Echo(gym.Env):
         (MultiDiscrete([2, 3], start=[1, 4]), np.array([[0, 0], [1, 2]]), [5, 8]),
         (MultiDiscrete([200, 200], dtype=np.uint8), np.array([[0, 1], [9, 2]]), [1, 11]),
         (MultiDiscrete([[2, 3], [4, 5]], start=[[0, 1], [0, 2]]), np.array([[0, 1, 2, 3], [1, 2, 3, 4]]), [9, 13]),
-        (MultiBinary((2, 2)), np.array([[0, 1, 1, 1], [0, 0, 0, 1]]), [3, 1]),
+        (MultiBinary((2, 2)), np.float32([[0, 1, 1, 1], [0, 0, 0, 1]]), [3, 1]),
         (Box(-1, 1, (2,), np.float16), np.float32([[0.5, 1], [-1, 0.25]]), [1.5, -0.75]),
     ],
 )

@@ -5,6 +5,7 @@ import random
 import shutil
 import signal
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from rich.console import Console
 
 from helpers import forked, wandering
@@ -337,6 +339,17 @@ def test_nan_is_the_environments_wherever_in_an_episode_it_is(episode: int, step
     config = Config().updated(settings | {"env_kwargs": {"episode": episode, "step": step}, "video": False}, "test")
     with pytest.raises(EnvError, match=rf"an observation that is not finite .* nan in lane 0, .* at step {step} of"):
         train_run(config, env=Broken, run_dir=tmp_path / "run", console=Console(quiet=True))
+
+
+def test_a_vector_environment_that_no_evaluation_can_play_is_refused_at_once(tmp_path: Path) -> None:
+    def same_step(num_envs: int) -> SyncVectorEnv:
+        return SyncVectorEnv([partial(Broken, 9, 9)] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+
+    settings = {"algo": "sb3-ppo", "num_envs": 2, "unroll_length": 8, "total_frames": 64, "eval_episodes": 0}
+    config = Config().updated(settings | {"video": False}, "test")
+    with pytest.raises(ValueError, match=r"autoreset_mode NEXT_STEP, got AutoresetMode.SAME_STEP"):
+        train_run(config, env=same_step, run_dir=tmp_path / "run", console=Console(quiet=True))
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_needs_our_own_agent_refuses_in_one_line(

@@ -18,8 +18,10 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvObs, VecEnvStepR
 from torch import nn
 
 from rmc_agents.config import CORES, Config
+from rmc_agents.envs.guarded import GuardedVectorEnv
 from rmc_agents.envs.registry import make_vector_env
 from rmc_agents.envs.returned_values import check_finite
+from rmc_agents.envs.saving import layers
 from rmc_agents.episodes import EndedEpisodes, Episode
 from rmc_agents.files import write_atomically
 from rmc_agents.kernels.modes import untouched_generators
@@ -31,7 +33,7 @@ from rmc_agents.sb3 import RmcPolicy, to_sb3
 from rmc_agents.sb3.saved import Sb3Policy, load_model, make_policy
 from rmc_agents.sb3.vec_env import cheapest_autoreset
 from rmc_agents.spaces import SpaceSpec
-from rmc_agents.stream import seed_after
+from rmc_agents.stream import check_next_step, seed_after
 from rmc_agents.train.learner import diverged
 from rmc_agents.train.trainer import Trainer, describe
 
@@ -177,6 +179,8 @@ class Sb3Lanes(EndedEpisodes, VecEnvWrapper):
         mode = cheapest_autoreset(env.env, env.env_workers)
         workers, backend = env.env_workers, env.env_backend
         lanes = make_vector_env(env.env, env.num_envs, None, workers, backend, mode, env.env_kwargs)
+        if any(isinstance(layer, GuardedVectorEnv) for layer in layers(lanes)):  # the user's own, in its own mode
+            check_next_step(lanes)  # evaluations and videos need it
         self.spec = SpaceSpec.of(lanes)
         self.device, self.num_lanes, self.reward_scale = device, env.num_envs, config.train.reward_scale
         self.episodes: list[Episode] = []
