@@ -64,16 +64,21 @@ def checked_infos(infos: Any) -> dict[str, Any]:
 def usable_infos(info: Any) -> dict[str, Any]:
     """One lane's infos without None, and of `NUMBERS` only finite numbers; another value there is warned of once.
 
-    Whole numbers become floats: gymnasium's arrays of all lanes have the type of the first lane's.
+    Whole numbers become floats, and a target an int: gymnasium's arrays of all lanes have the type of the first lane's.
 
     Raises:
       TypeError: for anything but a dict.
     """
-    return {
+    usable = {
         key: float(value) if key in NUMBERS and not isinstance(value, bool | np.bool_) else value
         for key, value in checked_infos(info).items()
         if value is not None and (key not in NUMBERS or _is_usable(key, value))
     }
+    if type(target := usable.get("target", 0)) is not int:  # most are, and need no array
+        array = as_array(target)
+        if array.ndim == 0 and array.dtype.kind in "biu":
+            usable["target"] = int(array)
+    return usable
 
 
 def _is_usable(key: str, value: Any) -> bool:

@@ -215,8 +215,14 @@ class Lanes(EndedEpisodes):
             raise ValueError(f"infos['target']: expected an action per lane, got {raw.dtype} {list(raw.shape)}")
         raw = raw.astype(np.int64)
         has_target = np.asarray(self.infos.get("_target", True), bool)  # gymnasium's mask of lanes with the info
-        # The action at an episode's last observation is ignored.
-        is_asked = has_target & ~self._is_last & (raw != NO_TARGET)
+        has_target = has_target & (raw != NO_TARGET)
+        if self.needs_targets and (has_target & self._is_last).any():
+            warn_once(
+                "infos['target'] of %r is ignored at an episode's last observation, where no action follows: end the "
+                "episode one step later to ask for it",
+                name_of_env(self.env),
+            )
+        is_asked = has_target & ~self._is_last
         check_targets(torch.as_tensor(raw[is_asked]), self.spec)
         targets = np.where(is_asked, raw - self.spec.first_action, NO_TARGET)
         return torch.as_tensor(targets, device=self.device)

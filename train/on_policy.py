@@ -28,6 +28,7 @@ from rmc_agents import losses
 from rmc_agents.collect import Collector, Share
 from rmc_agents.config import LOSSES, Config
 from rmc_agents.losses import Metrics, Targets
+from rmc_agents.losses.supervised import OF_ANSWERS
 from rmc_agents.stream import Lanes, seed_after
 from rmc_agents.tree_checks import check_like
 from rmc_agents.types import Rollout, at
@@ -134,11 +135,16 @@ class OnPolicy(Learner):
             raise
 
     def learn(self, rollout: Rollout) -> Metrics:
-        """Learn from the last rollout. Returns the metrics, averaged over the minibatches that have any steps."""
+        """Learn from the last rollout.
+
+        Returns the metrics, averaged over the minibatches that have any steps, and those of answers over minibatches
+        that have any.
+        """
         every = [self._optimize(*minibatch) for minibatch in self.minibatch_losses(rollout)]
         self.frames += self.train.unroll_length * self.share.total
         self.updates += 1
-        means = {name: torch.stack([metrics[name] for metrics in every]).mean() for name in every[0]} if every else {}
+        stacked = {name: torch.stack([metrics[name] for metrics in every]) for name in (every[0] if every else ())}
+        means = {name: all_.nanmean() if name in OF_ANSWERS else all_.mean() for name, all_ in stacked.items()}
         return means | {"charts/recurrent_state_norm": state_norm(self.collector.state)}
 
     def minibatch_losses(self, rollout: Rollout) -> Iterator[tuple[Tensor, Metrics, Tensor]]:

@@ -62,8 +62,8 @@ def _read(
 
 
 def files_of(path: str | Path) -> list[Path]:
-    """The file, the files of a folder or those that match a pattern, sorted by path. A folder's hidden files are left
-    out.
+    """The file, the files of a folder or those that match a pattern, sorted by path. A folder's hidden files and
+    linked folders are left out.
 
     Raises:
       ValueError: if there are none.
@@ -79,7 +79,7 @@ def files_of(path: str | Path) -> list[Path]:
     if not files:
         where = "" if base.is_absolute() else f" in {os.getcwd()}"
         missing = "it is not a regular file" if base.exists() else f"there is no such file or folder{where}"
-        what = "the folder has no files" if base.is_dir() else missing
+        what = "the folder has no files, linked folders left out" if base.is_dir() else missing
         raise ValueError(f"text {path}: {what}; expected a file, a folder of files, or a pattern such as 'books/*.txt'")
     return files
 

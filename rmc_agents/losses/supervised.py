@@ -8,6 +8,9 @@ from rmc_agents.distributions import Categorical
 from .actor_critics import Metrics
 from .masked import masked_mean
 
+OF_ANSWERS = ("losses/cross_entropy", "charts/accuracy")
+"""Metrics that are NaN if no step has a target."""
+
 
 def cross_entropy(policy_logits: Tensor, targets: Tensor) -> tuple[Tensor, Metrics]:
     """Mean of -log pi(target) over the steps with a target, and the accuracy of the most likely action.

@@ -115,12 +115,18 @@ def test_other_results_are_refused(loss: Any, message: str) -> None:
 
 
 def test_it_may_return_what_cross_entropy_returns() -> None:
+    calls = []
+
     def imitation(agent: rmc.ActorCritic, rollout: rmc.Rollout, targets: Any) -> Any:
+        calls.append(1)
         output, _ = agent.unroll(rollout.steps, rollout.initial_state)
-        return rmc.losses.cross_entropy(output.policy_logits[:-1], rollout.steps.prev_action[1:])
+        actions = rollout.steps.prev_action[1:]
+        return rmc.losses.cross_entropy(output.policy_logits[:-1], actions if len(calls) % 2 else actions * 0 - 1)
 
     rmc.register_loss("own", imitation)
-    assert 0 <= small_trainer(loss="own").update()["charts/accuracy"] <= 1
+    metrics = small_trainer("ppo", ppo_minibatches=2, loss="own").update()
+    assert 0 <= metrics["charts/accuracy"] <= 1, "the minibatch that asks for nothing does not count"
+    assert metrics["losses/loss"] == metrics["losses/cross_entropy"] / 2
 
 
 def test_metrics_may_not_change_between_calls() -> None:

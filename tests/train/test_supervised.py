@@ -14,6 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 import rmc_agents as rmc
 from helpers.runs import assert_same, find_and_load, refused, train
 from rmc_agents.config import Config
+from rmc_agents.envs.making import make_env
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.sequences.names import TEXT
 from rmc_agents.evaluate import cli as evaluate_cli
@@ -143,6 +144,15 @@ def test_what_an_environment_does_not_report_is_not_asked() -> None:
     assert lanes.targets.tolist() == [-1, -1]
 
 
+@pytest.mark.parametrize("target", [True, np.bool_(True)])
+def test_lanes_may_give_targets_of_different_types(target: object) -> None:
+    class Labelled(Asking):
+        def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+            return np.zeros(1, np.float32), {"target": target if seed == 0 else -1}
+
+    assert Lanes(make_env(lambda: Labelled(None), 2), 0, CPU).read_targets().tolist() == [1, -1]
+
+
 class Asked(Asking):
     """As `Asking`, and at every step of its two, the last one included."""
 
@@ -155,13 +165,16 @@ class Asked(Asking):
         return super().reset()
 
 
-def test_nothing_is_asked_at_an_episodes_last_observation() -> None:
-    lanes = Lanes(SyncVectorEnv([lambda: Asked(2)]), 0, CPU)
+def test_nothing_is_asked_at_an_episodes_last_observation(caplog: pytest.LogCaptureFixture) -> None:
+    lanes = Lanes(SyncVectorEnv([lambda: Asked(2)]), 0, CPU, needs_targets=True)
     asked = []
     for _ in range(4):
         asked.append(lanes.targets.item() if lanes.targets is not None else None)
         lanes.step(torch.zeros(1, dtype=torch.int64))
     assert asked == [2, 2, -1, 2]
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [
+        "infos['target'] of 'Asked' is ignored at an episode's last observation, where no action follows"
+    ]
 
 
 def read_targets(env: gym.Env) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
@@ -22,6 +23,7 @@ from rmc_agents.config.stages import stages_of
 from rmc_agents.episodes import Episode
 from rmc_agents.formatting import decimals, with_interval
 from rmc_agents.losses import Metrics
+from rmc_agents.losses.supervised import OF_ANSWERS
 from rmc_agents.runs.folder import TENSORBOARD, TIME_TAG
 from rmc_agents.train.evaluating import EvaluationPoint
 from rmc_agents.train.trainer import Trainer
@@ -34,7 +36,7 @@ SHOWN = {
     "curriculum/stage": "stage {:.0f}",
     "charts/accuracy": "accuracy {:.1%}",
     "losses/cross_entropy": "loss {:.3f}",
-    "losses/loss": "loss {:.3f}",  # a custom one
+    "losses/loss": "own loss {:.3f}",
     "losses/entropy": "entropy {:.2f}",
 }
 """Metrics in a progress line, and their format."""
@@ -74,7 +76,7 @@ class Reporter:
         self._since_point: list[Episode] = []
         self._reports_success = False
         self._stage = trainer.stage
-        self._metrics: Metrics = {}  # of the newest update
+        self._metrics: Metrics = {}
         self._earlier, self._began = seconds, clock()
         self._point = (self._began, trainer.frames)
         self._progress = Progress(
@@ -123,7 +125,12 @@ class Reporter:
         now = self._clock()
         self._progress.update(self._task, completed=self.trainer.frames)
         self._report_stage()
-        self._metrics = metrics
+        # After an update that asked for nothing, the answers of the newest one that did remain.
+        self._metrics = metrics | {
+            name: torch.where(metrics[name].isnan(), self._metrics[name], metrics[name])
+            for name in OF_ANSWERS
+            if name in metrics and name in self._metrics
+        }
         finished = self.trainer.frames >= self.total_frames
         if is_due := now - self._point[0] >= self.trainer.config.run.log_every or finished:
             self._write_point(now)
