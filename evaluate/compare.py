@@ -134,12 +134,13 @@ def read_all(given: Sequence[Path], jobs: Sequence[Job] = ()) -> list[comparison
         raise ValueError(f"expected runs, got presets: to train them, --agents {' '.join(presets)}")
     folders = [path for path in given if path.suffix != ".json"]
     settings = [read_config(folder) for folder in folders]
-    runs = [run for path in given if path.suffix == ".json" for run in comparison.read(path)]
-    agents = [(job.agent, job.config) for job in jobs] + [(run.agent, run.config) for run in runs]
+    read = {path: comparison.read(path) for path in given if path.suffix == ".json"}
+    agents = [(job.agent, job.config) for job in jobs]
+    agents += [(run.agent, run.config) for runs in read.values() for run in runs]
     for core, config, folder in zip(names_of_runs(settings), settings, folders, strict=True):
         name = next((agent for agent, known in agents if not differing(config, known, "eval_max_steps")), core)
-        runs.append(comparison.collect(name, folder))
-    return runs
+        read[folder] = [comparison.collect(name, folder)]
+    return [run for path in given for run in read[path]]
 
 
 def wanted(arguments: Arguments, flags: Sequence[str]) -> list[Job]:

@@ -117,9 +117,7 @@ def scores_of(runs: Sequence[ComparedRun], metric: str) -> list[float]:
 
 def mean_with_interval(scores: Sequence[float], digits: int, are_shares: bool = False) -> str:
     """The mean over seeds with Student's 95 % interval, if there are several seeds; that of shares is cut to 0..1."""
-    interval = student_interval(scores) if len(scores) > 1 else None
-    if interval and are_shares:
-        interval = max(interval[0], 0.0), min(interval[1], 1.0)
+    interval = student_interval(scores, are_shares) if len(scores) > 1 else None
     return with_interval(float(np.mean(scores)), interval, digits)
 
 

@@ -143,7 +143,8 @@ def train_jobs(
             for training in running:
                 training.stop()
             if running:
-                say(console, "the running trainings save; the same command continues them")
+                again = trainings.same_command((training.job.config.train.algo for training in running), trust)
+                say(console, f"the running trainings save; {again} continues them")
             for training in running:
                 training.wait()
 

@@ -207,13 +207,15 @@ def bootstrap_interval(samples: np.ndarray) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def student_interval(samples: Sequence[float]) -> tuple[float, float]:
-    """Student's 95 % interval of the mean of at least two samples; a point if the samples are equal."""
+def student_interval(samples: Sequence[float], are_shares: bool = False) -> tuple[float, float]:
+    """Student's 95 % interval of the mean of at least two samples, that of shares cut to 0..1; a point if they are
+    equal.
+    """
     from scipy.special import stdtrit  # the inverse of Student's distribution
 
     mean = float(np.mean(samples))
     half = stdtrit(len(samples) - 1, 0.975) * float(np.std(samples, ddof=1)) / len(samples) ** 0.5
-    return mean - half, mean + half
+    return (max(mean - half, 0.0), min(mean + half, 1.0)) if are_shares else (mean - half, mean + half)
 
 
 def welch_interval(samples: Sequence[float], others: Sequence[float]) -> tuple[float, float]:

@@ -7,10 +7,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import IO
 
+from rmc_agents.config import SB3_ALGORITHMS
 from rmc_agents.files import read_regular
 
 RUN = "import sys; from rmc_agents.train.cli import main; sys.exit(main())"
@@ -73,3 +74,8 @@ def read_commits(folder: Path) -> list[str]:
     """The commits of the code that trained the run; empty if not recorded."""
     path = folder / COMMITS
     return read_regular(path).decode(errors="replace").split() if path.exists() else []
+
+
+def same_command(algos: Iterable[str], trust: bool) -> str:
+    """The command that continues trainings with these algorithms, in words."""
+    return "the same command" if trust or set(algos).isdisjoint(SB3_ALGORITHMS) else "the same command with --trust"

@@ -31,6 +31,7 @@ VIDEO_STEPS = 500  # for an impression; rmc-watch records more
 def finish(trainer: Trainer, folder: RunFolder, summary: dict[str, Any], console: Console) -> None:
     """Evaluation, video and summary of a finished run, and what to type next."""
     config, agent = trainer.config, trainer.agent
+    summary |= folder.read_results()
     agent.eval()
     if trainer.stage < (stages := len(config.env.curriculum) + 1):
         say(console, f"the training ended in stage {trainer.stage} of {stages}, before the environment itself")

@@ -1,5 +1,6 @@
 """A run's folder: a lock for its writer, and the files that describe the run."""
 
+import json
 import os
 import platform
 import re
@@ -114,6 +115,13 @@ class RunFolder:
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         write_json(self.path / SUMMARY, summary)
+
+    def read_results(self) -> dict[str, Any]:
+        """The evaluation and video in the summary, which an earlier command made; nothing if it is damaged."""
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            earlier = json.loads((self.path / SUMMARY).read_bytes())
+            return {name: earlier[name] for name in ("evaluation", "video")}
+        return {}
 
     def __enter__(self) -> Self:
         return self

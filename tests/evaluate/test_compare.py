@@ -148,7 +148,10 @@ def test_a_folder_is_of_the_agent_that_has_its_settings(tmp_path: Path, monkeypa
         folder.mkdir()
         (folder / "config.yaml").write_text(Config().updated({"core": folder.name, "seed": seed}, "").to_yaml())
     jobs = [Job("wanted", tmp_path, Config().updated({"core": "lstm"}, ""))]
-    assert compare.read_all([written, *folders], jobs)[1:] == ["mine", "wanted", "gru"]
+    names = [
+        run if isinstance(run, str) else "result" for run in compare.read_all([folders[0], written, *folders[1:]], jobs)
+    ]
+    assert names == ["mine", "result", "wanted", "gru"], "in the given order"
 
 
 def test_random_play_within_other_step_limits_has_its_own_row() -> None:
@@ -434,8 +437,11 @@ def test_what_another_trained_meanwhile_is_taken_only_if_it_has_the_settings(
         list(compare.train_all([job], 1, Console()))
 
 
+@pytest.mark.parametrize(
+    ("algo", "command"), [("ppo", "the same command"), ("sb3-ppo", "the same command with --trust")]
+)
 def test_whoever_interrupts_is_told_at_once_that_the_trainings_save(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    algo: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said_before_the_end = []
 
@@ -453,10 +459,10 @@ def test_whoever_interrupts_is_told_at_once_that_the_trainings_save(
             said_before_the_end.append(capsys.readouterr().out)
 
     monkeypatch.setattr(scheduler, "Training", Busy)
-    jobs = iter([Job("a", tmp_path / "a-seed0", Config())])
+    jobs = iter([Job("a", tmp_path / "a-seed0", Config().updated({"algo": algo}, ""))])
     with pytest.raises(KeyboardInterrupt):
-        list(scheduler.train_jobs(jobs, 1, Console(), trust=False))
-    assert said_before_the_end == ["the running trainings save; the same command continues them\n"]
+        list(scheduler.train_jobs(jobs, 1, Console(width=200), trust=False))
+    assert said_before_the_end == [f"the running trainings save; {command} continues them\n"]
 
 
 DECIDED = {

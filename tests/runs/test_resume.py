@@ -265,6 +265,17 @@ def test_a_chosen_checkpoint_continues_exactly_in_a_new_folder(
     assert "learning rate jumps" not in capsys.readouterr().out, "it has not begun to decay"
 
 
+def test_what_is_not_evaluated_again_keeps_its_evaluation(tmp_path: Path) -> None:
+    flags = ["--total-frames", str(FRAMES_PER_UPDATE)]
+    assert train("--run-dir", str(tmp_path), *flags, "--eval-episodes", "2") == 0
+    evaluation = json.loads((tmp_path / "summary.json").read_text())["evaluation"]
+    assert evaluation["episodes"] == 2
+    assert resume(tmp_path, *flags, "--eval-episodes", "0") == 0
+    assert json.loads((tmp_path / "summary.json").read_text())["evaluation"] == evaluation
+    assert resume(tmp_path, "--total-frames", str(2 * FRAMES_PER_UPDATE), "--eval-episodes", "0") == 0
+    assert json.loads((tmp_path / "summary.json").read_text())["evaluation"] is None, "of other weights"
+
+
 # --- notes for the user ----------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from rmc_agents.evaluate.summary import read_evaluated
 from rmc_agents.evaluate.trainings import LOG
 from rmc_agents.files import write_atomically, write_json
 from rmc_agents.formatting import decimals, with_interval
+from rmc_agents.runs.folder import flags_to_open
 
 from .figure import draw_search
 from .plan import Params, Plan, unlabel
@@ -99,7 +100,11 @@ def _make_row(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> Row:
     params = trials[0].params
     complete = [trial for trial in trials if trial.value is not None]
     summaries = [read_evaluated(trial_folder(out, trial.number)) for trial in complete]
-    known = [summary for summary in summaries if summary is not None]  # a folder may have been deleted since
+    known = [  # a folder may have been deleted since, or its run trained further
+        summary
+        for trial, summary in zip(complete, summaries, strict=True)
+        if summary is not None and summary[1].score == trial.value
+    ]
     scores = [float(trial.value) for trial in complete if trial.value is not None]
     unfinished = {
         trial.number: f"failed: {trainings.last_line(trial_folder(out, trial.number))}"
@@ -109,13 +114,14 @@ def _make_row(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> Row:
         if trial.value is None
     }
     one = known[0][1].score_ci95 if known else None
+    are_shares = bool(known) and known[0][1].accuracy is not None
     varied = plan.changed(params) if plan.one_at_a_time else {name: params[name] for name in plan.search}
     return Row(
         trials=[trial.number for trial in trials],
         settings={name: unlabel(value) for name, value in varied.items()},
         scores=scores,
         score=float(np.mean(scores)) if scores else None,
-        interval=student_interval(scores) if len(scores) > 1 else one,
+        interval=student_interval(scores, are_shares) if len(scores) > 1 else one,
         frames_per_second=float(np.mean([s.frames_per_second for s, _ in known])) if known else None,
         seconds=sum(s.seconds for s, _ in known) if known else None,
         unfinished=unfinished,
@@ -217,8 +223,9 @@ def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
     if rows and rows[0].score is not None:
         best = trial_folder(out, next(trial for trial in rows[0].trials if trial not in rows[0].unfinished))
         config = plan.config(rows[0].settings, str(out))
-        of_parts = plugins.flags_of(config.core.core, config.agent.encoder, config.env.env)
-        flags = plugins.flags_text() or of_parts  # --show does not import the parts' modules
+        flags = flags_to_open(config)
+        if not plugins.flags_text():  # --show does not import the parts' modules
+            flags += plugins.flags_of(config.core.core, config.agent.encoder, config.env.env)
         lines.append(f"best: {best}   rmc-watch {quoted(best)}{flags}   rmc-plot {quoted(best)}")
         lines.append(f"evaluate on fresh episodes: rmc-evaluate {quoted(best)} --seed 2000000{flags}")
     if lines:

@@ -224,7 +224,8 @@ class Sweep:
         print_results(self.plan, rows, shares, self.out, self.console)
         self._say(f"written to {', '.join(map(str, written))}")
         if received is not None:
-            self._say(f"stopped by {received.name}; the same command continues it")
+            again = trainings.same_command([self.plan.base.train.algo], self.trust)
+            self._say(f"stopped by {received.name}; {again} continues it")
             return 128 + received
         if self._fails_alike():
             raise ValueError(

@@ -353,6 +353,31 @@ def test_the_best_trial_is_one_with_a_result(tmp_path: Path, capsys: pytest.Capt
     assert f"best: {trial_folder(tmp_path, 1)} " in capsys.readouterr().out
 
 
+def test_what_a_trained_on_trial_has_now_is_not_shown_beside_its_score(tmp_path: Path) -> None:
+    plan = read_plan({"discount": {"choice": [0.5]}}, one_at_a_time=True, seeds=(0, 1))
+    nothing = np.zeros(2)
+    for number in (0, 1):
+        played = Episodes(
+            nothing, nothing, None, None, nothing.astype(bool), asked=np.full(2, 5), right=np.full(2, 2 + 2 * number)
+        )
+        evaluation = asdict(Statistics.of(played)) | {"random_mean_return": 0.0, "random_success_rate": None}
+        trial_folder(tmp_path, number).mkdir()
+        summary = {"frames": 9, "seconds": 3.0, "frames_per_second": 3.0, "evaluation": evaluation}
+        (trial_folder(tmp_path, number) / "summary.json").write_text(json.dumps(summary))
+    trials = [make_trial(plan, i, plan.one_by_one()[i], value) for i, value in enumerate((0.4, 0.1))]
+    (row,) = make_rows(plan, trials, tmp_path)
+    assert row.seconds == 3.0, "of the first trial alone: the second one has an accuracy of 0.8 now"
+    assert row.interval == (0.0, 1.0), "accuracies end there"
+
+
+def test_archives_are_opened_with_trust(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = read_plan({"discount": {"choice": [0.5]}})
+    plan = replace(plan, base=plan.base.updated({"algo": "sb3-ppo"}, ""))
+    rows = make_rows(plan, [make_trial(plan, 0, {"discount": 0.5}, 1.0)], tmp_path)
+    print_results(plan, rows, {}, tmp_path, Console(width=400))
+    assert capsys.readouterr().out.count(" --trust") == 2
+
+
 def test_equal_scores_have_an_interval_of_no_width(tmp_path: Path) -> None:
     plan = read_plan({"discount": {"choice": [0.5]}}, one_at_a_time=True, seeds=(0, 1))
     trials = [make_trial(plan, i, params, 0.25) for i, params in enumerate(plan.one_by_one()[:2])]
