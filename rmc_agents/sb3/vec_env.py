@@ -173,10 +173,9 @@ class EngineVecEnv(VecEnv):
             ended = zip(lanes.tolist(), last_obs, is_cut, last_infos, _infos_of_lanes(infos, lanes), strict=True)
             for lane, last, cut, info, reset_info in ended:
                 info["terminal_observation"], info["TimeLimit.truncated"] = last, cut
+                # gymnasium's RecordEpisodeStatistics adds the ended episode to the infos of the reset.
                 if self.autoreset_mode == AutoresetMode.SAME_STEP and "episode" in reset_info:
-                    info["episode"] = reset_info.pop(
-                        "episode"
-                    )  # of a gymnasium.wrappers.vector.RecordEpisodeStatistics
+                    info["episode"] = reset_info.pop("episode")
                 lane_infos[lane], self.reset_infos[lane] = info, reset_info
         return shown, rewards, dones, lane_infos
 
