@@ -222,3 +222,4 @@ class ProgramVectorEnv(SequenceVectorEnv):
     """Many lanes of `ProgramEnv`, with the same arguments."""
 
     task = Programs
+    lanes: Programs
