@@ -14,16 +14,17 @@ is_nearly_equal = partial(is_close, rtol=1e-5, atol=1e-6)
 
 
 def check_core(core: Core) -> None:
-    """Try a custom core on up to three steps of one or two lanes; the global random numbers stay as they were.
+    """Try a custom core on up to four steps of one or two lanes; the global random numbers stay as they were.
 
     Raises:
-      ValueError: if its memory is not all in the state, `unroll` does not return what `step` returns, a lane depends on
-        another, or an output for inputs of 1 is not finite.
+      ValueError: if its memory is not all in the state, `unroll` does not return what `step` returns, its own `scan`
+        not what `cell` returns, a lane depends on another, or an output for inputs of 1 is not finite.
     """
     like = next(filter(Tensor.is_floating_point, core.parameters()), core._like)  # in dtype and device
     with trying_out(core, like.device):
         _check_resets(core, like)
         _check_steps(core, like)
+        _check_scan(core, like)
         _check_lanes(core, like)
 
 
@@ -39,7 +40,7 @@ def _check_resets(core: Core, like: Tensor) -> None:
             state = core.step(2 * inputs[0], resets[0], state)[1]
         seed_on(like.device, 0)
         if method == "step":
-            output, state = core.step(inputs[1], resets[1], state)
+            output, state = core.step(inputs[1], resets[int(is_changed)], state)  # no reset: the initial state itself
         else:
             outputs, state = core.unroll(inputs, resets, state)
             output = outputs[1]
@@ -58,24 +59,50 @@ def _check_resets(core: Core, like: Tensor) -> None:
 
 def _check_steps(core: Core, like: Tensor) -> None:
     """Raises ValueError if `unroll` does not return what `step` returns, step by step, unless `step` is random."""
-    never = torch.zeros(3, 1, dtype=torch.bool, device=like.device)  # [T, B]
-    inputs = torch.linspace(-1, 1, 3 * core.input_size).view(3, 1, -1).to(like)  # [T, B, D]
+    inputs, resets = _sequence(core, like)
 
     def stepped(seed: int) -> list[Tensor]:
         seed_on(like.device, seed)
         state, outputs = core.initial_state(1), []
-        for x, reset in zip(inputs, never, strict=True):
+        for x, reset in zip(inputs, resets, strict=True):
             output, state = core.step(x, reset, state)
             outputs.append(output)
         return [torch.stack(outputs), *state]
 
     expected, again = stepped(0), stepped(1)
-    outputs, state = core.unroll(inputs, never, core.initial_state(1))
+    outputs, state = core.unroll(inputs, resets, core.initial_state(1))
     if all(map(is_equal, expected, again)) and not all(map(is_close, expected, [outputs, *state])):
         raise ValueError(
             f"core: {core.class_name()}.unroll: expected the outputs and the last state of its step, in turn, got "
-            "others: pass each step the state that the last one returned"
+            "others: pass each step the last one's state, or the initial state where should_reset is set"
         )
+
+
+def _check_scan(core: Core, like: Tensor) -> None:
+    """Raises ValueError if the core's own `scan` does not return what its `cell` returns, unless that is random."""
+    if type(core).scan.__module__.startswith("rmc_agents."):
+        return
+    inputs, resets = _sequence(core, like)
+    state = core.step(2 * inputs[0], resets[0], core.initial_state(1))[1]
+
+    def looped(seed: int) -> list[Tensor]:
+        seed_on(like.device, seed)
+        outputs, last = Core.scan(core, inputs, resets, state)
+        return [outputs, *last]
+
+    expected, again = looped(0), looped(1)
+    outputs, last = core.scan(inputs, resets, state)
+    if all(map(is_equal, expected, again)) and not all(map(is_close, expected, [outputs, *last])):
+        raise ValueError(
+            f"core: {core.class_name()}.scan: expected the outputs and the last state of its cell, in turn, got "
+            "others: begin with the given state, and with the initial state where should_reset is set"
+        )
+
+
+def _sequence(core: Core, like: Tensor) -> tuple[Tensor, Tensor]:
+    """Inputs `[4, 1, D]`, and resets `[4, 1]` at the third."""
+    inputs = torch.linspace(-1, 1, 4 * core.input_size).view(4, 1, -1).to(like)
+    return inputs, torch.tensor([[False], [False], [True], [False]], device=like.device)
 
 
 def _check_lanes(core: Core, like: Tensor) -> None:

@@ -303,6 +303,22 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"Module.unroll: expected the outputs and the last state of its step"):
             as_core(module, SIZE)
 
+    def test_a_reset_to_another_state_than_the_initial_one(self) -> None:
+        module = Module(SIZE)
+        begin = module.initial_state
+        module.initial_state = lambda batch: map_leaves(lambda leaf: leaf + 1, begin(batch))  # type: ignore[method-assign]
+        with pytest.raises(ValueError, match=r"Module.step: expected .* begin with the initial state"):
+            as_core(module, SIZE)
+
+    def test_a_scan_that_differs_from_its_cell(self) -> None:
+        class Scanning(Decay):
+            def scan(self, inputs: Tensor, should_reset: Tensor, state: Any) -> Any:
+                outputs, last = super().scan(inputs, should_reset, state)
+                return 2 * outputs, last
+
+        with pytest.raises(ValueError, match=r"Scanning.scan: expected the outputs and the last state of its cell"):
+            as_core(Scanning(SIZE), SIZE)
+
     def test_a_random_step_and_an_unroll_that_draws_in_another_order(self) -> None:
         module = Module(SIZE)
         resetting, unrolling = module.step, module.unroll
