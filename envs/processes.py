@@ -32,6 +32,7 @@ PRELOADED = (__name__.partition(".")[0] + ".", "numba.", "scipy.")
 CONTROL_GROUPS, OWN_CONTROL_GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 SECONDS_TO_END = 5.0  # grace period before a process is killed
 SECONDS_TO_MEASURE = 0.5
+SAFE_PATH = "PYTHONSAFEPATH"
 GUARD = "a script that uses several processes needs the usual `if __name__ == '__main__':`"
 LONGEST_TEMPORARY = 107 - len("/pymp-12345678/listener-12345678")  # a socket's path has 107 characters at most
 STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -174,7 +175,7 @@ class Child(Process):
 
     def start(self) -> None:
         """Start it. Raises WorkerError if no process can be started."""
-        with _explained():
+        with _starting():
             super().start()
 
     def run(self) -> None:
@@ -214,7 +215,7 @@ class ChildContext(Context):
         main = sys.modules["__main__"]
         if getattr(main, "__file__", None) == "<stdin>":  # `python < file`: processes would try to import that
             del main.__file__
-        with _explained():
+        with _starting():
             _start_resource_tracker()
         self.set_forkserver_preload([name for name in sys.modules if name.startswith(PRELOADED)])
 
@@ -235,13 +236,24 @@ class ChildContext(Context):
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
-    """Context that starts a process. Raises WorkerError if the server of forks has ended, or a limit is reached."""
+def _starting() -> Iterator[None]:
+    """Context that starts a process, to which a module of the current folder is not Python's.
+
+    Raises:
+      WorkerError: if the server of forks has ended, or a limit is reached.
+    """
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
     try:
         yield
     except (EOFError, BlockingIOError) as error:
         reason = "is there enough memory, and may this user have more processes: ulimit -u?"
         raise WorkerError(f"a process cannot be started ({reason})") from error
+    finally:
+        if before is None:
+            del os.environ[SAFE_PATH]
+        else:
+            os.environ[SAFE_PATH] = before
 
 
 def _start_resource_tracker() -> None:

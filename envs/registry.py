@@ -27,6 +27,7 @@ from .stacking import stack_views
 from .token_space import is_vector_of_names
 from .workers import WorkerVectorEnv
 
+OWN = __name__.partition(".")[0]  # this package
 ACTION_SPACES = (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box, spaces.Tuple)
 
 Backend = Literal["auto", "native", "minigrid"]
@@ -248,7 +249,8 @@ def _check_backend(backend: str, spec: EnvSpec, name: str) -> None:
 def register_named(name: str) -> None:
     """Register the class or function 'module:NAME' with gymnasium, for a name that the user has given.
 
-    One that a file names passes `plugins.check_named` first.
+    One that a file names passes `plugins.check_named` first. None of this package's own is registered: a file may name
+    its modules, and could call any of their functions.
 
     Raises:
       ValueError: if there is no such module.
@@ -256,7 +258,7 @@ def register_named(name: str) -> None:
     """
     base, _ = split_stack(name)
     module, _, attribute = base.rpartition(":")
-    if module and not sequences.is_text(name):
+    if module and module.partition(".")[0] != OWN and not sequences.is_text(name):
         _import_module(base, name)
         if callable(make := getattr(sys.modules[module], attribute, None)):
             register_own(attribute, make)

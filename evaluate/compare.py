@@ -208,26 +208,28 @@ def _check_left_to_flags(arguments: Arguments, flags: Sequence[str]) -> None:
 def fitting(runs: Sequence[comparison.ComparedRun], jobs: Sequence[Job]) -> list[comparison.ComparedRun]:
     """The given runs, each once, without those that differ from the wanted agent; prints what is left out."""
     configs_now = {job.agent: job.config for job in jobs}
+    say = partial(command_line.say, command_line.console())
     fits = []
     for run in runs:
         if run.agent in configs_now and (names := differing(run.config, configs_now[run.agent], "eval_max_steps")):
-            print(f"left out: {run.agent}, seed {run.seed}, which differs in {', '.join(names)}")
+            say(f"left out: {run.agent}, seed {run.seed}, which differs in {', '.join(names)}")
         else:
             fits.append(run)
     kept, repeated = comparison.split_repeated(fits)
     for run in repeated:
-        print(f"left out: {run.agent}, seed {run.seed}, which was given before with the same settings")
+        say(f"left out: {run.agent}, seed {run.seed}, which was given before with the same settings")
     return kept
 
 
 def note_environments(runs: Sequence[comparison.ComparedRun]) -> None:
     """Print a line for environments of one name in which random play had other scores over the same episodes."""
+    say = partial(command_line.say, command_line.console())
     played: dict[tuple[str, int, int], set[float]] = {}
     for run in runs:
         played.setdefault((*evaluated_in(run), run.evaluation.episodes), set()).add(run.random_mean_return)
     for (env, *_), scores in played.items():
         if len(scores) > 1:
-            print(
+            say(
                 f"the runs' environments {env} differ, or do not depend on the seed alone: over the same episodes, "
                 f"uniform random play has mean returns from {min(scores):.4g} to {max(scores):.4g}"
             )

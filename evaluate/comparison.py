@@ -5,16 +5,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from pydantic import TypeAdapter
+from pydantic import AfterValidator, TypeAdapter
 
 from rmc_agents import plugins
 from rmc_agents.config import Config
 from rmc_agents.envs.names import NAMESPACE
 from rmc_agents.files import write_atomically
-from rmc_agents.formatting import significant
+from rmc_agents.formatting import as_printable, significant
 from rmc_agents.runs.folder import PACKAGES, SUMMARY, VERSIONS, read_config, resume_command
 
 from .curves import Curve, at_frames, read_curve, smoothed, thinned
@@ -48,7 +48,7 @@ class Points:
 class ComparedRun:
     """A row of the JSON file: one seed of one agent. Fields with a default are missing in older files."""
 
-    agent: str
+    agent: Annotated[str, AfterValidator(as_printable)]
     """The agent's name: its preset or core."""
     seed: int
     commits: list[str]

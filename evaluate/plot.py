@@ -22,7 +22,7 @@ from rmc_agents.config import Config
 from rmc_agents.config.stages import stages_of
 from rmc_agents.envs.checks import checked_choice, checked_int
 from rmc_agents.files import check_writable, write_atomically
-from rmc_agents.runs.folder import read_config
+from rmc_agents.runs.folder import check_links, read_config
 
 from .curves import (
     METRICS,
@@ -93,6 +93,8 @@ def main(argv: Sequence[str]) -> int:
     plugins.load(arguments.imports)
     is_single = len(arguments.runs) == 1
     path = arguments.out or (arguments.runs[0] / "learning-curve.png" if is_single else Path("learning-curves.png"))
+    if is_single and arguments.out is None:
+        check_links(arguments.runs[0])
     marks = dict(parse_mark(mark) for mark in arguments.mark)
     plot(arguments.runs, path, arguments.metric, arguments.against, arguments.smooth, marks)
     text = f"{path} (curves {smoothing(arguments.smooth)})"

@@ -31,7 +31,7 @@ def start(flags: Sequence[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
     """
     program = f"from rmc_agents.evaluate.trainings import end_with; end_with({os.getpid()}); {RUN}"
     return subprocess.Popen(
-        [sys.executable, "-c", program, *flags],
+        [sys.executable, "-P", "-c", program, *flags],  # -P: a torch.py in the current folder is not torch
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,

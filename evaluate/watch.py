@@ -11,7 +11,7 @@ import tyro
 from rmc_agents import command_line, pretrained
 from rmc_agents.command_line import parsing
 from rmc_agents.formatting import plain_number
-from rmc_agents.runs.folder import VIDEOS, run_of
+from rmc_agents.runs.folder import VIDEOS, check_links, run_of
 
 from .opening import Env, EnvKwargs, Opened, Pretrained, Trust, find, import_named, open_policy
 from .progress import status
@@ -226,6 +226,7 @@ def _default_path(path: Path, seed: int) -> Path:
     if folder == pretrained.FOLDER:
         folder = Path()
     elif (run := run_of(path)) is not None:
+        check_links(run)
         folder = run / VIDEOS
         folder.mkdir(exist_ok=True)
     return folder / f"{path.stem}-seed{seed}.mp4"

@@ -2,6 +2,7 @@
 
 import gc
 import io
+import logging
 import os
 import signal
 import subprocess
@@ -179,11 +180,19 @@ def test_characters_that_the_output_lacks_are_replaced(monkeypatch: pytest.Monke
 def test_a_name_from_a_file_does_not_control_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> int:
         say(console(), "an agent \x1b[31m\u009b1m of\n2 lines")
+        table = Table(title="a\x1b[2J")
+        table.add_row("b\x1b[2J")
+        show(console(), table)
+        assert logging.lastResort is not None
+        logging.lastResort.handle(logging.makeLogRecord({"msg": "skipped: c\x1b[2J", "levelno": logging.WARNING}))
         raise ValueError("an agent \x1b[31m")
 
     assert run("rmc-x", fail) == 2
     output = capsys.readouterr()
-    assert (output.out, output.err) == ("an agent ?[31m?1m of\n2 lines\n", "rmc-x: an agent ?[31m\n")
+    assert output.out.startswith("an agent ?[31m?1m of\n2 lines\n")
+    assert output.err == "skipped: c?[2J\nrmc-x: an agent ?[31m\n"
+    assert all(name in output.out for name in ("a?[2J", "b?[2J"))
+    assert "\x1b" not in output.out + output.err
 
 
 def test_paths_are_quoted_as_a_shell_reads_them() -> None:

@@ -46,6 +46,7 @@ SENSELESS: dict[str, tuple[Callable[[], object], str]] = {
         lambda: Config().updated({"num_envs": 0}, "x.yaml"),
         "x.yaml: num_envs: input should be greater than 0",
     ),
+    "control characters": (lambda: EnvConfig(env="a\x1b[2J"), "env: expected no control characters, got 'a\\x1b[2J'"),
     "endless": (lambda: Config().updated({"env": ["a" * 10**6] * 9}, "x.yaml"), "env: input should be a valid string"),
 }
 
@@ -67,8 +68,10 @@ def test_the_cluster_of_a_file_is_not_taken_over() -> None:
     assert (
         file.changed(lambda base: base.updated({"actor_engine": "local"}, "flags"), "file").actors.ray_address is None
     )
-    with pytest.raises(ValueError, match=r"run names the Ray cluster 10\.0\.0\.1:6379, which .* add --ray-address 10"):
-        file.changed(lambda base: base, "run")
+    for address in ("10.0.0.1:6379", "auto"):
+        file = file.updated({"ray_address": address}, "file")
+        with pytest.raises(ValueError, match=rf"run names the Ray cluster {address}, .* add --ray-address {address}"):
+            file.changed(lambda base: base, "run")
 
 
 def test_a_setting_in_place_of_a_section_is_refused() -> None:

@@ -73,7 +73,7 @@ def _follow(sources: Sequence[Path], server: PageServer, make_page: MakePage, sa
             version = "+".join(f"{path.name}@{written:x}" for path, written in newest)
             try:
                 page, lines = make_page(version)
-            except CheckpointError as error:  # for example deleted as the oldest while it was being opened
+            except (CheckpointError, OSError) as error:  # such as deleted as the oldest while it was being opened
                 say(f"skipped: {error}")
             else:
                 server.show(version, page.content)
@@ -90,7 +90,7 @@ def newest_of(sources: Sequence[Path]) -> Versions | None:
         try:
             path = _newest(source)
             found.append((path, path.stat().st_mtime_ns))
-        except (StopIteration, FileNotFoundError):  # none yet; or deleted, being the oldest
+        except (StopIteration, OSError):  # none yet; deleted, being the oldest; or too many files are open
             return None
     return tuple(found)
 

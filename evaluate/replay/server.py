@@ -65,6 +65,7 @@ class _Handler(BaseHTTPRequestHandler):
     """Answers with the current page; requests never name files."""
 
     server: PageServer
+    timeout = 10.0  # seconds: idle connections do not use up this process's files
 
     def do_GET(self) -> None:
         """The page, or its version."""

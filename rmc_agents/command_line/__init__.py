@@ -5,6 +5,7 @@ import errno
 import functools
 import gc
 import io
+import logging
 import os
 import re
 import select
@@ -47,8 +48,11 @@ def say(console: Console, text: str) -> None:
 
 
 def show(console: Console, table: Table) -> None:
-    """Print a table. No number is cut: a table that cannot fit is wider than the terminal."""
+    """Print a table, `printable`. No number is cut: a table that cannot fit is wider than the terminal."""
+    if isinstance(table.title, str):
+        table.title = printable(table.title)
     for column in table.columns:
+        column._cells[:] = [printable(cell) if isinstance(cell, str) else cell for cell in column.cells]
         if column.overflow != "fold":
             words = " ".join([str(column.header), *map(str, column.cells)]).split()
             column.min_width = max(map(len, words), default=0)
@@ -82,8 +86,7 @@ def run(program: str, main: Callable[[], int]) -> int:
     environment shows the whole traceback. The line mentions it for errors in a user's own code: those with a note or
     the attribute `is_theirs`. A character that standard output's encoding lacks is printed as "?".
     """
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+    _prepare_output()
     try:
         try:
             with interrupted_by_stops():
@@ -138,6 +141,20 @@ def _fail(program: str, message: str, status: int = 2) -> int:
 def printable(text: str) -> str:
     """The text without control characters, which names and messages from files could bring to the terminal."""
     return re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "?", text)
+
+
+def _prepare_output() -> None:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+    if logging.lastResort is not None:  # it prints warnings
+        logging.lastResort.setFormatter(_Printable())
+
+
+class _Printable(logging.Formatter):
+    """The text of a log record, `printable`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
 
 
 def _output_is_closed() -> bool:

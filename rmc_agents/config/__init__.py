@@ -248,7 +248,7 @@ class Config:
           ValueError: if only the file names a cluster.
         """
         address = self.actors.ray_address
-        if address in (None, "auto"):
+        if address is None:
             return change(self)
         config = change(self.updated({"ray_address": None}, "ray_address"))
         if config.actors.actor_engine == "ray" and config.actors.ray_address is None:

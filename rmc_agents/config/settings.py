@@ -3,6 +3,7 @@
 Each setting's docstring is its text in `--help` and on the settings page of the documentation.
 """
 
+import re
 from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Annotated, Any, Literal, get_type_hints
@@ -20,7 +21,12 @@ UnitFloat = Annotated[float, Field(ge=0, le=1)]
 PositiveInt = Annotated[int, Field(gt=0, le=MAX_NUMBER)]
 FewInt = Annotated[int, Field(gt=0, le=1000)]
 """For things created one by one, where a mistyped number would take hours."""
+Sizes = Annotated[tuple[PositiveInt, ...], Field(max_length=100)]
 NonNegativeInt = Annotated[int, Field(ge=0, le=MAX_NUMBER)]
+
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+"""What a file could use to control a terminal, in texts."""
 
 
 class Section:
@@ -46,6 +52,8 @@ class Section:
                 raise ValueError(f"{name}: {message}, got {got}") from None
             if _has_bool(given) and not _has_bool(value):
                 raise ValueError(f"{name}: expected a number, got {given}")
+            if isinstance(value, str) and CONTROL.search(value):
+                raise ValueError(f"{name}: expected no control characters, got {shortened(value)}")
             object.__setattr__(self, name, value)  # the sections are frozen
 
 
@@ -150,7 +158,7 @@ class AgentConfig(Section):
     module:Class: a custom encoder; or a name that an imported module registers."""
     encoder_args: KeywordArguments = field(default_factory=dict)
     """Arguments of a custom encoder, as in --encoder-args width=64; values are read as in YAML."""
-    encoder_sizes: tuple[PositiveInt, ...] = (256, 128)
+    encoder_sizes: Sizes = (256, 128)
     """Widths of the fully connected layers, each with a ReLU, of the built-in encoders; without a value the core
     reads the observation directly, by its own linear map."""
     core_skip: bool = True
@@ -158,7 +166,7 @@ class AgentConfig(Section):
     core_gain: PositiveFloat | None = None
     """The heads multiply the core's output by this; None: 0.5 for rmc, whose outputs are several times larger than
     those of the other cores, else 1."""
-    head_sizes: tuple[PositiveInt, ...] = ()
+    head_sizes: Sizes = ()
     """Widths of fully connected layers, each with a ReLU, between core and heads, which share them."""
     predict_rewards: bool = False
     """A third head learns to predict the reward of each action, an auxiliary task that shapes encoder and core where

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from rmc_agents import configs, plugins
 from rmc_agents.command_line import quoted
 from rmc_agents.config import SB3_ALGORITHMS, Config
-from rmc_agents.files import temporaries, write_atomically, write_json
+from rmc_agents.files import read_regular, temporaries, write_atomically, write_json
 
 from . import archive, checkpoint
 from .checkpoint import FOLDER, numbered
@@ -59,7 +59,7 @@ class RunFolder:
 
     Raises:
       InUse: if another process trains in it.
-      ValueError: if a new run would overwrite an old one, or its name is not UTF-8.
+      ValueError: if a new run would overwrite an old one, a resumed one holds links, or its name is not UTF-8.
       OSError: if it cannot be made or written to.
     """
 
@@ -67,6 +67,7 @@ class RunFolder:
         self.path = path
         if resuming:
             check_resumable(path)
+            check_links(path)
         try:
             str(path).encode()
         except UnicodeEncodeError:  # TensorBoard could not write there
@@ -118,8 +119,8 @@ class RunFolder:
 
     def read_results(self) -> dict[str, Any]:
         """The evaluation and video in the summary, which an earlier command made; nothing if it is damaged."""
-        with suppress(OSError, ValueError, KeyError, TypeError):
-            earlier = json.loads((self.path / SUMMARY).read_bytes())
+        with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+            earlier = json.loads(read_regular(self.path / SUMMARY))
             return {name: earlier[name] for name in ("evaluation", "video")}
         return {}
 
@@ -150,6 +151,21 @@ def check_resumable(path: Path) -> None:
     """Raises ValueError if the folder holds no run that can be resumed."""
     if not has_checkpoints(path):
         raise ValueError(f"cannot resume {path}: {_nothing_to_resume(path)}")
+
+
+def check_links(path: Path) -> None:
+    """Check a run's or a sweep's folder before writing into it: links in a stranger's would lead to the user's files.
+
+    Raises:
+      ValueError: for a symbolic link in the folder that leads out of it.
+    """
+    for folder, folders, files in os.walk(path):
+        for link in (each for name in (*folders, *files) if (each := Path(folder, name)).is_symlink()):
+            if not (target := link.resolve()).is_relative_to(path.resolve()):
+                raise ValueError(
+                    f"{link} is a link to {target}, which would be written to: expected a file or folder of its own "
+                    "there (the whole folder may be a link)"
+                )
 
 
 def check_no_file(path: Path) -> None:

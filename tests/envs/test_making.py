@@ -242,6 +242,12 @@ def test_what_cannot_be_made_is_named(make: Callable[[], Any], expected: str) ->
     assert "\n" not in str(caught.value)
 
 
+def test_functions_of_this_package_are_no_environments() -> None:
+    """A checkpoint may name modules of this package, without --import."""
+    with pytest.raises(ValueError, match="there is no environment 'rmc_agents:make_env'"):
+        make_env("rmc_agents:make_env", env_kwargs={"env": "recall"})
+
+
 def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "popgym", None)
     with pytest.raises(ValueError, match=r"importing popgym failed: .*; pip install 'rmc-agents\[popgym\]'"):

@@ -56,6 +56,25 @@ def test_children_of_a_script_on_standard_input_do_not_import_it(monkeypatch: py
     child.join()
 
 
+def test_modules_in_the_current_folder_do_not_replace_pythons(tmp_path: Path) -> None:
+    here, script = tmp_path / "here", tmp_path / "script.py"
+    here.mkdir()
+    (here / "multiprocessing.py").write_text("raise ImportError('of the current folder')")
+    script.write_text("""
+import os
+from operator import methodcaller
+from rmc_agents.envs.processes import SAFE_PATH, ChildContext, stop_signals_blocked
+if __name__ == "__main__":
+    with stop_signals_blocked():
+        connection, child = ChildContext().start(methodcaller("send", 7))
+    print(connection.recv(), SAFE_PATH in os.environ)
+""")
+    environment = {name: value for name, value in os.environ.items() if name != processes.SAFE_PATH}
+    command = [sys.executable, str(script)]
+    ended = subprocess.run(command, cwd=here, env=environment, capture_output=True, text=True, check=False)
+    assert (ended.stdout, ended.stderr) == ("7 False\n", "")
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="of Linux's /proc")
 def test_a_closed_terminal_does_not_end_the_resource_tracker() -> None:
     program = """

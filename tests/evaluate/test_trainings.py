@@ -57,6 +57,13 @@ def test_a_training_ends_whose_parent_ended_before_it_looked() -> None:
     assert (ended.returncode, ended.stdout) == (-signal.SIGTERM, b"")
 
 
+def test_modules_in_the_current_folder_do_not_replace_pythons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "ctypes.py").write_text("raise SystemExit(1)")
+    monkeypatch.chdir(tmp_path)
+    with (tmp_path / trainings.LOG).open("wb") as log:
+        assert trainings.start(["--version"], log).wait() == 0
+
+
 def test_the_last_line_of_a_log(tmp_path: Path) -> None:
     log = tmp_path / trainings.LOG
     assert trainings.last_line(tmp_path) == ""

@@ -5,6 +5,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,17 @@ from gymnasium.vector import SyncVectorEnv
 
 from helpers import wandering  # noqa: F401  # registers an environment whose state cannot be saved
 from helpers.actors import make_actor
-from helpers.runs import FRAMES_PER_UPDATE, assert_same, events_of, find_and_load, new_run, newest, resume, train
+from helpers.runs import (
+    FRAMES_PER_UPDATE,
+    assert_same,
+    events_of,
+    find_and_load,
+    new_run,
+    newest,
+    resume,
+    save_agent,
+    train,
+)
 from rmc_agents.config import Config
 from rmc_agents.envs.processes import EnvError
 from rmc_agents.envs.recall import RecallEnv
@@ -153,6 +164,20 @@ def test_lanes_that_restart_play_neither_what_they_have_nor_what_is_evaluated(
 
 
 # --- the folder ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "checkpoints", "videos/agent.mp4"])
+def test_a_link_out_of_a_run_is_not_written_through(name: str, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    save_agent(run)
+    (run / "videos").mkdir()
+    (run / "newest").symlink_to(run / "checkpoints")
+    RunFolder(run, resuming=True).__exit__()
+    with suppress(FileNotFoundError):
+        (run / name).rename(tmp_path / "own")
+    (run / name).symlink_to(tmp_path / "own")
+    with pytest.raises(ValueError, match=rf"{name} is a link to .*own, which would be written to"):
+        RunFolder(run, resuming=True)
 
 
 def test_the_folder_is_free_again_afterwards(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from rmc_agents.evaluate import trainings
 from rmc_agents.files import write_atomically
 from rmc_agents.formatting import with_interval
 from rmc_agents.runs import archive
+from rmc_agents.runs.folder import check_links
 
 from .plan import Params, Plan
 from .results import LOG, Row, describe, importances, make_rows, print_results, score_of, trial_folder, write_results
@@ -38,6 +39,7 @@ def owned(out: Path, plan: Plan) -> Iterator[None]:
     path, description = out / PLAN, plan.description()
     try:
         with FileLock(out / ".lock", timeout=0):
+            check_links(out)
             if path.exists():
                 before = Plan.from_description(path).description()
                 both = [(before, description), (before["settings"], description["settings"])]
@@ -91,12 +93,17 @@ def open_study(out: Path, create: bool = False) -> "optuna.Study":
     path = out / JOURNAL
     if not create and not path.exists():
         raise ValueError(f"{out} holds no sweep (expected {path})")
+    if path.exists() and not path.is_file():  # reading a pipe would block
+        raise ValueError(f"{path} is damaged: expected a regular file")
     try:
         storage = optuna.storages.JournalStorage(JournalFileBackend(str(path)))
         if create:
             optuna.create_study(study_name=NAME, storage=storage, direction="maximize", load_if_exists=True)
-        return optuna.load_study(study_name=NAME, storage=storage)
-    except (ValueError, LookupError, TypeError, AssertionError) as error:
+        study = optuna.load_study(study_name=NAME, storage=storage)
+        for trial in study.get_trials(deepcopy=False):
+            _ = trial.value  # raises RuntimeError for several
+        return study
+    except (ValueError, LookupError, TypeError, AssertionError, RuntimeError) as error:
         raise ValueError(f"{path} is damaged: {error!r}") from error
 
 

@@ -1,5 +1,6 @@
 """rmc-sweep: one line for bad studies, flags and folders."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -106,6 +107,12 @@ def test_a_bad_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     (tmp_path / "other").mkdir()
     other = read_plan(SEARCH).description() | {"search": {"learning_rate": {"log": ["a", "b"]}}}
     (tmp_path / "other" / trials.PLAN).write_text(yaml.safe_dump(other))
+    description = (tmp_path / "damaged" / trials.PLAN).read_text()
+    for name in ("nested", "pipe"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / trials.PLAN).write_text(description)
+    (tmp_path / "nested" / trials.JOURNAL).write_text("[" * 100_000)
+    os.mkfifo(tmp_path / "pipe" / trials.JOURNAL)
     for name, expected in (
         ("file/out", "Not a directory"),
         ("file", "File exists"),
@@ -113,7 +120,12 @@ def test_a_bad_folder_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         ("damaged", "study.journal is damaged"),
     ):
         assert expected in refused(capsys, sweep, study, "--out", tmp_path / name, "--eval-episodes", "5")
-    for name, expected in (("nowhere", "cannot read"), ("other", "does not describe a sweep of this version")):
+    for name, expected in (
+        ("nowhere", "cannot read"),
+        ("other", "does not describe a sweep of this version"),
+        ("nested", "damaged"),
+        ("pipe", "a regular file"),
+    ):
         assert expected in refused(capsys, sweep, "--show", tmp_path / name)
 
 
