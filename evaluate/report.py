@@ -116,25 +116,24 @@ def scores_of(runs: Sequence[ComparedRun], metric: str) -> list[float]:
 
 
 def mean_with_interval(scores: Sequence[float], digits: int, are_shares: bool = False) -> str:
-    """The mean over seeds with Student's 95 % interval, if there are several seeds; that of shares is cut to 0..1."""
-    interval = student_interval(scores, are_shares) if len(scores) > 1 else None
-    return with_interval(float(np.mean(scores)), interval, digits)
+    """The mean over seeds with Student's 95 % interval, if the scores differ; that of shares is cut to 0..1."""
+    return with_interval(float(np.mean(scores)), student_interval(scores, are_shares), digits)
 
 
 def difference_with_interval(
     scores: Sequence[float], others: Sequence[float], digits: int, are_shares: bool = False
 ) -> str:
-    """The difference of the means over seeds with Welch's 95 % interval, if both have several seeds; that of shares is
-    cut to -1..1."""
-    interval = welch_interval(scores, others) if min(len(scores), len(others)) > 1 else None
+    """The difference of the means over seeds with Welch's 95 % interval, if both have several seeds and scores differ;
+    that of shares is cut to -1..1."""
+    interval = welch_interval(scores, others)
     if interval and are_shares:
         interval = max(interval[0], -1.0), min(interval[1], 1.0)
     return with_interval(float(np.mean(scores) - np.mean(others)), interval, digits)
 
 
 def interquartile_with_interval(scores: Sequence[float], digits: int) -> str:
-    """The interquartile mean over seeds with its 95 % bootstrap interval, if there are enough seeds."""
-    enough = len(scores) >= SEEDS_FOR_BAND
+    """The interquartile mean over seeds with its 95 % bootstrap interval, if there are enough seeds that differ."""
+    enough = len(scores) >= SEEDS_FOR_BAND and np.ptp(scores) > 0
     interval = [float(end) for end in bootstrap_band(np.array(scores))] if enough else None
     return with_interval(float(interquartile_mean(scores)), interval, digits)
 

@@ -45,7 +45,7 @@ class Statistics:
 
     Attributes:
       mean_return: of whole episodes, or up to the step limit.
-      ci95: its 95 % interval: Wilson's if the returns are 0 and 1, else a bootstrap's (BCa); None for one episode.
+      ci95: its 95 % interval: Wilson's if the returns have two values, else a bootstrap's (BCa); None if all are equal.
       median, min, max: of the returns.
       mean_length: in steps.
       episodes: how many.
@@ -165,14 +165,22 @@ def _success_by(episodes: Episodes) -> dict[str, dict[int, float]]:
 
 
 def interval_of_mean(samples: np.ndarray, are_outcomes: bool = False) -> tuple[float, float] | None:
-    """The 95 % interval of the mean: Wilson's if all samples are 0 or 1, else a bootstrap's; None for one sample.
+    """The 95 % interval of the mean: Wilson's if the samples have two values, else a bootstrap's.
 
-    A bootstrap's is too narrow where nearly all samples agree. Where all do, they count as 0 or 1 only if they
-    `are_outcomes`: returns of 0 may hide large ones.
+    None for one sample, and if all agree: returns of 0 may hide large ones. Samples that `are_outcomes` are known to be
+    0 or 1, so that these have Wilson's. A bootstrap's is too narrow where nearly all samples agree.
     """
-    if len(samples) > 1 and np.isin(samples, (0, 1)).all() and (are_outcomes or np.ptp(samples) > 0):
-        return wilson_interval(float(samples.mean()), len(samples))
-    return bootstrap_interval(samples)
+    values = (0, 1) if are_outcomes and np.isin(samples, (0, 1)).all() else np.unique(samples)
+    if len(samples) < 2 or len(values) != 2 or not np.isfinite(values).all() or _are_equal(values):
+        return bootstrap_interval(samples)
+    least, most = map(float, values)
+    low, high = wilson_interval(float(np.mean(samples == most)), len(samples))
+    return least + low * (most - least), least + high * (most - least)
+
+
+def _are_equal(samples: Sequence[float] | np.ndarray) -> bool:
+    """Whether they differ by rounding alone; so does a single one, and none."""
+    return np.allclose(samples, samples[:1], rtol=1e-12, atol=0)
 
 
 def wilson_interval(share: float, count: int) -> tuple[float, float]:
@@ -186,14 +194,12 @@ def wilson_interval(share: float, count: int) -> tuple[float, float]:
 def bootstrap_interval(samples: np.ndarray) -> tuple[float, float] | None:
     """The 95 % bootstrap interval of the mean, bias-corrected and accelerated (BCa: Efron, 1987).
 
-    The resampling has a fixed seed. Equals scipy.stats.bootstrap, whose import takes longer than the rest. A point if
-    all samples are equal or the mean is not finite; None for a single sample.
+    The resampling has a fixed seed. Equals scipy.stats.bootstrap, whose import takes longer than the rest. None if all
+    samples are equal or the mean is not finite.
     """
     count, mean = len(samples), float(samples.mean())
-    if count < 2:
+    if not np.isfinite(mean) or _are_equal(samples):
         return None
-    if not np.isfinite(mean) or np.allclose(samples, mean, rtol=1e-12, atol=0):
-        return mean, mean
     rng, batch = np.random.default_rng(0), max(1, MAX_RESAMPLED // count)
     sizes = [min(batch, RESAMPLES - first) for first in range(0, RESAMPLES, batch)]
     means = np.concatenate([samples[rng.integers(0, count, (size, count))].mean(axis=1) for size in sizes])
@@ -207,28 +213,28 @@ def bootstrap_interval(samples: np.ndarray) -> tuple[float, float] | None:
     return float(low), float(high)
 
 
-def student_interval(samples: Sequence[float], are_shares: bool = False) -> tuple[float, float]:
-    """Student's 95 % interval of the mean of at least two samples, that of shares cut to 0..1; a point if they are
-    equal.
-    """
+def student_interval(samples: Sequence[float], are_shares: bool = False) -> tuple[float, float] | None:
+    """Student's 95 % interval of the mean, that of shares cut to 0..1; None for one, and if all are equal."""
     from scipy.special import stdtrit  # the inverse of Student's distribution
 
+    if _are_equal(samples):
+        return None
     mean = float(np.mean(samples))
     half = stdtrit(len(samples) - 1, 0.975) * float(np.std(samples, ddof=1)) / len(samples) ** 0.5
     return (max(mean - half, 0.0), min(mean + half, 1.0)) if are_shares else (mean - half, mean + half)
 
 
-def welch_interval(samples: Sequence[float], others: Sequence[float]) -> tuple[float, float]:
-    """Welch's 95 % interval of the difference of two means, of at least two samples each; a point if all are equal."""
+def welch_interval(samples: Sequence[float], others: Sequence[float]) -> tuple[float, float] | None:
+    """Welch's 95 % interval of the difference of two means; None for one sample, and if neither set varies."""
     from scipy.special import stdtrit
 
+    if min(len(samples), len(others)) < 2 or (_are_equal(samples) and _are_equal(others)):
+        return None
     difference = float(np.mean(samples) - np.mean(others))
     freedom = [len(samples) - 1, len(others) - 1]
     variances = np.array([np.var(samples, ddof=1) / len(samples), np.var(others, ddof=1) / len(others)])
-    if (variance := variances.sum()) == 0:
-        return difference, difference
-    shares = variances / variance
-    half = float(stdtrit(1 / (shares**2 / freedom).sum(), 0.975) * variance**0.5)
+    shares = variances / variances.sum()
+    half = float(stdtrit(1 / (shares**2 / freedom).sum(), 0.975) * variances.sum() ** 0.5)
     return difference - half, difference + half
 
 

@@ -187,7 +187,7 @@ class TrainConfig(Section):
     policies, in recurrent-ppo with LSTMs; auto: rmc in recurrent-ppo, else cnn for images of 36x36 or more, else
     mlp."""
     total_frames: PositiveInt = 6_000_000
-    """Frames (environment steps over all lanes) to train for."""
+    """Frames to train for: steps of all lanes, those that only begin the next episode included (not with sb3-*)."""
     unroll_length: PositiveInt = 20
     """Steps of a rollout, the length of backpropagation through time."""
     optimizer: Literal["adam", "muon"] = "muon"

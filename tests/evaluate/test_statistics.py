@@ -12,6 +12,7 @@ from rmc_agents.evaluate.statistics import (
     Episodes,
     Statistics,
     bootstrap_interval,
+    interval_of_mean,
     share_text,
     student_interval,
     welch_interval,
@@ -87,13 +88,20 @@ def test_the_interval_of_a_difference_is_scipys() -> None:
     for scale in (1e-100, 1.0, 1e100):
         found = welch_interval(scale * few, scale * many)
         np.testing.assert_allclose(found, (scale * expected.low, scale * expected.high), rtol=1e-9)
-    assert welch_interval([7.0, 7.0], [4.0, 4.0]) == (3.0, 3.0)
+    assert welch_interval([7.0, 7.0], [4.0, 4.0, 5.0]) is not None
 
 
-@pytest.mark.parametrize("returns", [[7.0, 7.0], [0.1, 0.1, 0.1 + 1e-17, 0.1]])
-def test_interval_of_what_does_not_vary_is_a_point(returns: list[float]) -> None:
-    low, high = bootstrap_interval(np.array(returns))
-    assert low == high == pytest.approx(returns[0])
+@pytest.mark.parametrize("returns", [[7.0, 7.0], [0.1, 0.1, 0.1 + 1e-17, 0.1], [0.0, 0.0], [7.0]])
+def test_what_does_not_vary_has_no_interval(returns: list[float]) -> None:
+    assert interval_of_mean(np.array(returns)) is None
+    assert student_interval(returns) is None
+    assert welch_interval(returns, [8.0, 8.0]) is None
+
+
+def test_returns_of_two_values_have_wilsons_interval() -> None:
+    low, high = wilson_interval(0.99, 100)
+    returns = np.array([-1.0] + 99 * [1.0])
+    assert interval_of_mean(returns) == pytest.approx((2 * low - 1, 2 * high - 1))
 
 
 @pytest.mark.parametrize(("right", "count"), [(100, 100), (0, 12), (1, 2), (93, 100)])
@@ -104,7 +112,7 @@ def test_intervals_of_shares_are_scipys(right: int, count: int) -> None:
         successes=outcomes.astype(float), asked=np.full(count, 3), right=3 * outcomes
     )
     statistics = Statistics.of(played)
-    assert statistics.ci95 == (statistics.success_ci95 if 0 < right < count else (right / count, right / count))
+    assert statistics.ci95 == (statistics.success_ci95 if 0 < right < count else None)
     for interval in (statistics.success_ci95, statistics.accuracy_ci95):
         np.testing.assert_allclose(interval, expected, rtol=1e-9, atol=1e-12)
 

@@ -113,7 +113,7 @@ def _make_row(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> Row:
         for trial in trials
         if trial.value is None
     }
-    one = known[0][1].score_ci95 if known else None
+    one = known[0][1].score_ci95 if known else None  # over its episodes
     are_shares = bool(known) and known[0][1].accuracy is not None
     varied = plan.changed(params) if plan.one_at_a_time else {name: params[name] for name in plan.search}
     return Row(
@@ -121,7 +121,7 @@ def _make_row(plan: Plan, trials: Sequence["FrozenTrial"], out: Path) -> Row:
         settings={name: unlabel(value) for name, value in varied.items()},
         scores=scores,
         score=float(np.mean(scores)) if scores else None,
-        interval=student_interval(scores, are_shares) if len(scores) > 1 else one,
+        interval=student_interval(scores, are_shares) if plan.one_at_a_time and len(plan.seeds) > 1 else one,
         frames_per_second=float(np.mean([s.frames_per_second for s, _ in known])) if known else None,
         seconds=sum(s.seconds for s, _ in known) if known else None,
         unfinished=unfinished,
@@ -150,6 +150,11 @@ def _row_cells(plan: Plan, row: Row, digits: int) -> list[str]:
         "" if row.seconds is None else f"{row.seconds:,.0f}",
         "; ".join(_notes(row, digits)),
     ]
+
+
+def _about_intervals(plan: Plan) -> str:
+    over_seeds = plan.one_at_a_time and len(plan.seeds) > 1
+    return "intervals: " + ("Student's, over seeds" if over_seeds else "over the episodes of one training")
 
 
 def _digits(rows: Sequence[Row]) -> int:
@@ -191,7 +196,7 @@ def write_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
     write_json(written[0], content)
     heading, *body = ([cell.replace("|", "\\|") for cell in cells] for cells in make_cells(plan, rows))
     lines = [heading, ["---"] * len(heading), *body]
-    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + "\n"
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines) + f"\n\n{_about_intervals(plan)}\n"
     if shares:
         text += f"\nImportance for being among the best tenth (PED-ANOVA): {describe(shares)}\n"
     if not plan.one_at_a_time and any(row.score is not None for row in rows):
@@ -205,7 +210,8 @@ def write_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out
 
 def print_results(plan: Plan, rows: Sequence[Row], shares: dict[str, float], out: Path, console: Console) -> None:
     """The table, narrower than that of `results.md`, and what to type next."""
-    table = Table(title=f"{escape(plan.base.env.env)} · {escape(str(out))}")
+    title, caption = f"{escape(plan.base.env.env)} · {escape(str(out))}", _about_intervals(plan)
+    table = Table(title=title, caption=caption)
     table.add_column("trial")
     table.add_column("settings", overflow="fold")
     for name in ("score (95 % interval)", "seconds"):
