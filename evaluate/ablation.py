@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
@@ -16,7 +16,7 @@ from rmc_agents.types import AgentOutput, Policy, State, TimeStep, at, map_leave
 from .episodes import PlaySettings, concatenated, episodes_to_play, parts_of
 from .parallel import Jobs, play_all
 from .progress import OnProgress, ignore_progress
-from .statistics import Statistics
+from .statistics import Statistics, interval_of_mean
 
 LEAST_LANES = 64
 
@@ -140,4 +140,7 @@ def ablate(
     every = [part for variant in parts.values() for part in variant]
     played = iter(play_all(every, env, jobs, settings.device, on_progress))
     sets = [concatenated([next(played) for _ in variant]) for variant in parts.values()]
-    return dict(zip(parts, Statistics.of_each(sets), strict=True))
+    intact, *others = Statistics.of_each(sets)
+    pairs = [interval_of_mean(each.returns - sets[0].returns) for each in sets[1:]]
+    others = [replace(other, difference_ci95=pair) for other, pair in zip(others, pairs, strict=True)]
+    return dict(zip(parts, (intact, *others), strict=True))

@@ -57,6 +57,8 @@ class Statistics:
       bits: the mean of -log2 of the right answers' probabilities: bits per character of a text.
       success_by: the success rate by value, for each of `GROUPS` that varies, such as the corridor's length.
       success_ci95: the success rate's interval; None for one episode.
+      difference_ci95: in ablations of the memory: the 95 % interval of the mean return minus that of the intact memory,
+        over pairs of episodes from one seed.
     """
 
     mean_return: float
@@ -74,6 +76,7 @@ class Statistics:
     bits: float | None = None
     success_by: dict[str, dict[int, float]] = field(default_factory=dict)
     success_ci95: tuple[float, float] | None = None
+    difference_ci95: tuple[float, float] | None = None
 
     @property
     def score(self) -> float:

@@ -29,8 +29,9 @@ def print_result(result: dict[str, Any], console: Console) -> None:
 
 
 def _fill_ablation(table: Table, result: dict[str, Any]) -> None:
-    table.add_column("memory")
+    table.add_column("memory", no_wrap=True)
     table.add_column("mean return (95 % interval)", justify="right")
+    table.add_column("difference (95 % interval)", justify="right")
     answers = all(statistics["accuracy"] is not None for statistics in result["ablation"].values())
     if answers:
         table.add_column("accuracy (95 % interval)", justify="right")
@@ -38,8 +39,11 @@ def _fill_ablation(table: Table, result: dict[str, Any]) -> None:
     successes = all(statistics["success_rate"] is not None for statistics in result["ablation"].values())
     if successes:
         table.add_column("success rate (95 % interval)", justify="right")
+    intact = result["ablation"]["intact"]
     for name, statistics in result["ablation"].items():
-        row = [name, with_interval(statistics["mean_return"], statistics["ci95"])]
+        mean = statistics["mean_return"]
+        difference = with_interval(mean - intact["mean_return"], statistics["difference_ci95"], decimals(mean))
+        row = [name, with_interval(mean, statistics["ci95"]), "" if statistics is intact else difference]
         if answers:
             row += [share_text(statistics["accuracy"], statistics["accuracy_ci95"]), f"{statistics['bits']:.3f}"]
         if successes:

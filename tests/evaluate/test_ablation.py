@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from helpers.runs import refused, save_agent
 from rmc_agents.evaluate import ablation, cli
 from rmc_agents.evaluate.ablation import ShuffledMemory, WindowedMemory, cyclic_permutation
 from rmc_agents.evaluate.episodes import PlaySettings, play
+from rmc_agents.evaluate.statistics import interval_of_mean
 from rmc_agents.types import AgentOutput, TimeStep, at, map_leaves
 
 CPU = torch.device("cpu")
@@ -64,6 +66,13 @@ def test_recall_needs_the_memory() -> None:
         play(ShuffledMemory(agent, 0), "recall", 2, PlaySettings(9 * i, CPU, deterministic=True)) for i in range(15)
     ]
     assert 0 < sum(pair.returns.sum() for pair in pairs) < 20, "few episodes do not get their own memories back"
+
+
+def test_differences_are_those_of_pairs_of_episodes() -> None:
+    found = ablation.ablate(Rememberer(), "recall", 60, [], PlaySettings(0, CPU, deterministic=True))
+    differences = np.array(returns(WindowedMemory(Rememberer(), 1))) - 1.0
+    assert found["intact"].difference_ci95 is None
+    assert found["reset at every step"].difference_ci95 == interval_of_mean(differences)
 
 
 def test_shuffled_memory_keeps_all_lanes_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +189,7 @@ def test_the_command_writes_a_line_per_variant(tmp_path: Path, capsys: pytest.Ca
     assert all(name in output for name in names)
     assert "success rate" in output
     assert f"{result['ablation']['intact']['success_rate']:.1%}" in output
-    assert result["ablation"]["last 6 steps"] == result["ablation"]["intact"]
+    assert result["ablation"]["last 6 steps"] == result["ablation"]["intact"], "without a difference"
     assert result["ablation"]["last 1 step"] == result["ablation"]["reset at every step"]
     assert cli.main([str(tmp_path), "--episodes", "12", "--seed", "5", "--json", str(target)]) == 0
     evaluation = json.loads(target.read_text())
