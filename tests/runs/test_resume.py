@@ -1,6 +1,7 @@
 """Resuming a run: what files must not do, what is restored, and the notes for the user."""
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -164,6 +165,15 @@ def test_lanes_that_restart_play_neither_what_they_have_nor_what_is_evaluated(
 
 
 # --- the folder ------------------------------------------------------------------------------------------------------
+
+
+def test_a_summary_that_cannot_be_read_has_no_results(tmp_path: Path) -> None:
+    with RunFolder(tmp_path, resuming=False) as run:
+        os.mkfifo(tmp_path / folder.SUMMARY)
+        assert run.read_results() == {}, "reading a pipe would block"
+        (tmp_path / folder.SUMMARY).unlink()
+        (tmp_path / folder.SUMMARY).write_text("[" * 100_000)
+        assert run.read_results() == {}
 
 
 @pytest.mark.parametrize("name", ["config.yaml", "checkpoints", "videos/agent.mp4"])

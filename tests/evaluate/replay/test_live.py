@@ -99,8 +99,10 @@ def test_the_newest_checkpoints_are_shown_and_one_that_has_gone_is_passed_over(
     assert live.find_source(run, None, False) == run
     output: list[str] = []
     made: list[str] = []
-    results = iter([CheckpointError("gone"), page.Page(b"page", None), KeyboardInterrupt()])
-    saved = iter([None, "update-000000003", None, "update-000000004", "update-000000005"])
+    results = iter(
+        [CheckpointError("gone"), OSError("too many open files"), page.Page(b"page", None), KeyboardInterrupt()]
+    )
+    saved = iter([None, *(f"update-00000000{i}" if i else None for i in (3, 0, 4, 5, 6))])
 
     def make_page(version: str) -> tuple[page.Page, list[str]]:
         made.append(version.partition("@")[0])
@@ -115,8 +117,14 @@ def test_the_newest_checkpoints_are_shown_and_one_that_has_gone_is_passed_over(
 
     monkeypatch.setattr(live, "time", SimpleNamespace(sleep=sleep))
     live.serve([run, file], 0, make_page, output.append)
-    assert made == [f"update-00000000{i}.safetensors" for i in (3, 4, 5)]
-    assert output[1:] == [f"waiting for the first checkpoint of {run}", "skipped: gone", "shown", "ended"]
+    assert made == [f"update-00000000{i}.safetensors" for i in (3, 4, 5, 6)]
+    assert output[1:] == [
+        f"waiting for the first checkpoint of {run}",
+        "skipped: gone",
+        "skipped: too many open files",
+        "shown",
+        "ended",
+    ]
 
 
 @pytest.mark.slow
