@@ -3,6 +3,7 @@
 import codecs
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,12 @@ def test_lanes_by_name(folder: Path) -> None:
         ("empty_folder", {}, "the folder has no files"),
         ("pipe", {}, "it is not a regular file; expected a file"),
         ("empty", {}, "expected a text, got an empty one"),
+        pytest.param(
+            "/proc/self/environ",
+            {},
+            "expected a text, got an empty one",
+            marks=pytest.mark.skipif(sys.platform != "linux", reason="Linux's"),
+        ),
         ("one", {"part": "all"}, "expected a all part with a document of at least 2 tokens, got 1 in 1"),
         ("two", {"part": "heldout"}, "expected a heldout part with a document of at least 2 tokens, got 0 in 1"),
         ("binary", {"unit": "words"}, "byte 3 is not UTF-8; read the text with unit bytes"),
