@@ -41,7 +41,7 @@ TYPES = {
     "PositiveInt": "integer > 0",
     "FewInt": "integer from 1 to 1000",
     "NonNegativeInt": "integer ≥ 0",
-    "tuple[PositiveInt, ...]": "integers > 0",
+    "Sizes": "at most 100 integers > 0",
     "KeywordArguments": "NAME=VALUE ...",
     "Stages": "[stages](../guides/training.md#easier-tasks-first)",
     "None": "null",
