@@ -36,7 +36,7 @@ class Provenance(NamedTuple):
     Attributes:
       version: of this project.
       mean_return: of whole episodes.
-      ci95: the 95 % interval of the mean return; None for one episode.
+      ci95: the 95 % interval of the mean return; None if all returns are equal.
       episodes: how many.
       seed: episode i started from seed + i.
       env: the environment that was played, for messages; '': not known, in older files.
